@@ -1,6 +1,7 @@
 #include "estimators/frontends/onnx/alike_calls.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
 
 #include "estimators/frontends/onnx/changed_graph.h"
@@ -82,7 +83,8 @@ AlikeCalls::Made AlikeCalls::made_elsewhere(const FxGroup& reader, std::string_v
   if (frame.empty() || alike == by_line_.end() || here == module_of(by) || !is_within(here, module_of(by))) return out;
   const std::vector<ValueId> values = values_of(reader);
   const auto place = std::ranges::find_if(values, [&](ValueId id) { return program_.names[at(id.index)] == name; });
-  for (const FxGroup* other : alike->second) {
+  constexpr std::size_t most_modules = 64;
+  for (const FxGroup* other : std::span(alike->second).first(std::min(most_modules, alike->second.size()))) {
     const std::string_view module = module_of_node(graph_.nodes[at(other->nodes.back())]);
     const std::int32_t made = maker(*other, static_cast<std::size_t>(place - values.begin()));
     if (module == here || made < 0 || made == by || module_of(made) != module) continue;

@@ -77,6 +77,10 @@ bool is_turned(std::string_view target);
 /// 2 of "relu_2"; 0 where the name has no number.
 std::int64_t number_of_name(std::string_view name);
 
+/// Names that no tracing reaches, of calls that come again without a name of the program's.
+inline constexpr std::int64_t first_fresh = 50'000'000;
+inline bool is_fresh(std::string_view name) { return number_of_name(name) >= first_fresh; }
+
 /// The first of several results, which is called "getitem": a dropout's, a norm's.
 bool gives_item(const FxGroup& group);
 

@@ -230,18 +230,19 @@ class Parter {
                     std::int32_t last, std::size_t before, const Parting& apart, const AlikeCalls::Made& elsewhere) {
     std::unordered_map<std::string, std::string> names;
     std::unordered_map<GraphValueId, GraphValueId> values;
-    auto& made = copies_[{module_of_node(old_.nodes[at(reader.nodes.back())]), apart.root}];
+    const GraphNode& of_reader = old_.nodes[at(reader.nodes.back())];
+    auto& made = copies_[{module_of_node(of_reader), apart.root}];
     GraphValueId result = -1;
     for (std::int32_t k : chain) {
       const FxGroup& group = program_.groups[at(k)];
       const GraphValueId old = old_.nodes[at(group.nodes.back())].outputs[0];
       const std::string& value = old_.values[at(old)].name;  // that of a cast after it which an optimizer took out
-      const bool item = gives_item(group);
-      const std::string called = k == last && !item ? std::string(name) : fresh_name(group.text.name);
+      const std::string called = k == last && !gives_item(group) ? std::string(name) : fresh_name(group.text.name);
       const auto its = elsewhere.find(k);
-      const auto place =
-          std::pair(module_of_node(old_.nodes[at(reader.nodes.back())]), its == elsewhere.end() ? -1 : its->second);
-      const auto again = its == elsewhere.end() ? stood_.end() : stood_.find(place);
+      const std::pair place(module_of_node(of_reader), its == elsewhere.end() ? -1 : its->second);
+      auto again = its == elsewhere.end() ? stood_.end() : stood_.find(place);
+      if (k == last && again != stood_.end() && !is_fresh(g_.read().values[at(again->second)].name))
+        again = stood_.end();
       if (const auto it = made.find(k);
           again != stood_.end() || (k != last && !apart.root.empty() && it != made.end())) {
         const GraphValueId id = again != stood_.end() ? again->second : it->second;
@@ -261,8 +262,7 @@ class Parter {
       for (std::int32_t n : group.nodes) {
         GraphNode node = copy_node(n, names, values, called, reader, apart);
         if (its != elsewhere.end())
-          stand_as(node, old_.nodes[at(reader.nodes.back())],
-                   old_.nodes[at(program_.groups[at(its->second)].nodes.back())]);
+          stand_as(node, of_reader, old_.nodes[at(program_.groups[at(its->second)].nodes.back())]);
         before_[before].push_back(std::move(node));
       }
       result = values.at(old);
@@ -275,7 +275,7 @@ class Parter {
 
   /// A name of the same op with a number that no tracing reaches.
   std::string fresh_name(std::string_view name) {
-    return fmt::format("{}_{}", op_of_name(name), 50'000'000 + fresh_++);
+    return fmt::format("{}_{}", op_of_name(name), first_fresh + static_cast<std::int64_t>(fresh_++));
   }
 
   GraphNode copy_node(std::int32_t n, const std::unordered_map<std::string, std::string>& names,
