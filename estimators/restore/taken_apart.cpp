@@ -234,6 +234,7 @@ std::optional<Whole> adaptive_pool_at(const OneLine& line) {
 /// What the ops above begin with.
 /// `x.new_zeros(n, d).index_add_(0, index, x)`, which the exporter writes as index_put with accumulate=True: it sorts
 /// no indices, and writes into the zeros where nobody else reads them. Zeros that were merged with others are copied.
+/// `zeros`: by value, what a functional file makes of zeros; other files have index_put only where the program has it.
 std::optional<Whole> index_add_at(const OneLine& line, const std::vector<bool>& zeros) {
   const Call* put = line.at(0, "aten::index_put");
   if (!put || put->args.size() < 4) return std::nullopt;
@@ -281,8 +282,9 @@ void recover_whole_ops(Tape& tape, const TrainingSetup& setup) {
   std::optional<std::vector<int>> reads;
   std::vector<bool> zeros(tape.values.size(), false);  // by value
   for (std::size_t i = 0; i < tape.calls.size(); ++i) {
-    if (makes_zeros(tape.calls[i].op))
-      for (const ValueId id : tape.calls[i].outputs) zeros[static_cast<std::size_t>(id.index)] = id.valid();
+    if (tape.exported.functional && makes_zeros(tape.calls[i].op))
+      for (const ValueId id : tape.calls[i].outputs)
+        if (id.valid()) zeros[static_cast<std::size_t>(id.index)] = true;
     if (!may_begin(tape, i)) continue;
     if (!reads) reads = count_reads(tape);
     if (auto w = whole_at(tape, *reads, zeros, i, training)) {

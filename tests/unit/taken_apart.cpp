@@ -214,4 +214,11 @@ TEST_CASE("what is added to zeros by index is index_add, in place where the zero
   CHECK(ops_of(shared) == Ops{"aten::zeros", "aten::index_add", "aten::index_add"});
   const Tape written = whole(zeros + "%s = aten::index_put(%z, [%i], %x, False) in 0\nreturn %s\n");
   CHECK(ops_of(written) == Ops{"aten::zeros", "aten::index_put"});
+  // A .pt2 file of the training dialect has the program's own calls.
+  Tape kept = from_text("input %x float32 [2, 4]\ninput %i int64 [2]\nscope 0 \"\" M\n" +
+                        std::string("%z = aten::zeros([3, 4], dtype=float32) in 0\n") +
+                        "%s = aten::index_put(%z, [%i], %x, True) in 0\nreturn %s\n");
+  kept.exported.functional = false;
+  recover_whole_ops(kept, {});
+  CHECK(ops_of(kept) == Ops{"aten::zeros", "aten::index_put"});
 }

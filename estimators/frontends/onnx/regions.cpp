@@ -112,8 +112,9 @@ void write_in_place(Tape& tape, std::size_t first, std::string_view op) {
     const auto* scaled = call.args.size() > 1 ? std::get_if<ValueId>(&call.args[1].value) : nullptr;
     if (op != "add" || !scaled || i == 0) continue;
     const Call& product = tape.calls[i - 1];
-    if (product.op != "aten::mul.Tensor" || product.scope != call.scope || product.outputs.size() != 1 ||
-        product.outputs[0] != *scaled || std::holds_alternative<ValueId>(product.args.at(1).value))
+    if (product.op != "aten::mul.Tensor" || product.args.size() != 2 || product.scope != call.scope ||
+        product.outputs.size() != 1 || product.outputs[0] != *scaled ||
+        std::holds_alternative<ValueId>(product.args[1].value))
       continue;
     call.args[1] = product.args[0];
     tape.calls.erase(tape.calls.begin() + static_cast<std::ptrdiff_t>(i) - 1);
