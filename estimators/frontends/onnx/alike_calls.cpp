@@ -53,9 +53,10 @@ bool AlikeCalls::part_slice(std::int32_t by, const FxGroup& reader) {
   });
 }
 
-std::int32_t AlikeCalls::maker(const FxGroup& call, std::size_t value) const {
-  const std::vector<ValueId> values = values_of(call);
-  return value < values.size() ? group_of_name_[at(values[value].index)] : -1;
+std::vector<std::int32_t> AlikeCalls::makers(const FxGroup& call) const {
+  std::vector<std::int32_t> out;
+  for (const ValueId id : values_of(call)) out.push_back(group_of_name_[at(id.index)]);
+  return out;
 }
 
 std::string_view AlikeCalls::module_of(std::int32_t call) const {
@@ -66,12 +67,11 @@ std::string_view AlikeCalls::module_of(std::int32_t call) const {
 void AlikeCalls::pair(std::int32_t mine, std::int32_t other, std::string_view here, Made& out) const {
   const FxGroup &a = program_.groups[at(mine)], &b = program_.groups[at(other)];
   if (a.text.target != b.text.target || out.size() > 4096 || !out.emplace(mine, other).second) return;
-  const std::size_t count = values_of(a).size();
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::int32_t from = maker(a, i), there = maker(b, i);
-    if (from >= 0 && there >= 0 && !is_within(module_of(from), here) && module_of(there) == module_of(other))
-      pair(from, there, here, out);
-  }
+  const std::vector<std::int32_t> from = makers(a), there = makers(b);
+  for (std::size_t i = 0; i < std::min(from.size(), there.size()); ++i)
+    if (from[i] >= 0 && there[i] >= 0 && !is_within(module_of(from[i]), here) &&
+        module_of(there[i]) == module_of(other))
+      pair(from[i], there[i], here, out);
 }
 
 AlikeCalls::Made AlikeCalls::made_elsewhere(const FxGroup& reader, std::string_view name, std::int32_t by) {
@@ -82,11 +82,13 @@ AlikeCalls::Made AlikeCalls::made_elsewhere(const FxGroup& reader, std::string_v
   const auto alike = by_line_.find({reader.text.target, frame});
   if (frame.empty() || alike == by_line_.end() || here == module_of(by) || !is_within(here, module_of(by))) return out;
   const std::vector<ValueId> values = values_of(reader);
-  const auto place = std::ranges::find_if(values, [&](ValueId id) { return program_.names[at(id.index)] == name; });
+  const auto named = std::ranges::find_if(values, [&](ValueId id) { return program_.names[at(id.index)] == name; });
+  const auto place = static_cast<std::size_t>(named - values.begin());
   constexpr std::size_t most_modules = 64;
   for (const FxGroup* other : std::span(alike->second).first(std::min(most_modules, alike->second.size()))) {
     const std::string_view module = module_of_node(graph_.nodes[at(other->nodes.back())]);
-    const std::int32_t made = maker(*other, static_cast<std::size_t>(place - values.begin()));
+    const std::vector<std::int32_t> made_by = makers(*other);
+    const std::int32_t made = place < made_by.size() ? made_by[place] : -1;
     if (module == here || made < 0 || made == by || module_of(made) != module) continue;
     pair(by, made, here, out);
     break;

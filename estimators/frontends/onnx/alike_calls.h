@@ -32,7 +32,8 @@ class AlikeCalls {
 
  private:
   void know();
-  std::int32_t maker(const FxGroup& call, std::size_t value) const;
+  /// Of each value that the call's text names: the call that makes it, -1 where none does.
+  std::vector<std::int32_t> makers(const FxGroup& call) const;
   std::string_view module_of(std::int32_t call) const;
   void pair(std::int32_t mine, std::int32_t other, std::string_view here, Made& out) const;
 

@@ -257,6 +257,15 @@ std::size_t frame_at(std::string_view trace, std::size_t n) {
   return std::min(at, trace.size());
 }
 
+/// The first `frames` of the node's trace become the reader's: a module's frame is one entry of it.
+void lead_with(GraphNode& node, const GraphNode& reader, std::size_t frames) {
+  const auto trace = node.metadata.find(stack_trace_key);
+  if (trace == node.metadata.end()) return;
+  const std::string_view lines = note_at(reader.metadata, stack_trace_key);
+  trace->second =
+      std::string(lines.substr(0, frame_at(lines, frames))) + trace->second.substr(frame_at(trace->second, frames));
+}
+
 /// The layer and its norm are parts of one module: the node has the norm's place.
 void name_after_layer(GraphNode& node, std::string_view layer) {
   const std::string norm(module_of_node(node));
@@ -286,11 +295,7 @@ void move_to_twin(GraphNode& node, const GraphNode& reader) {
   while (i < common && mine[i] == its[i]) ++i;
   if (i + 1 >= common || kinds[i] != its_kinds[i]) return;  // the last one is the node itself
   const std::string scopes = with_module(node.metadata[scopes_key], {mine[i], its[i]});
-  // A module's frame is one entry of the trace.
-  const auto trace = node.metadata.find(stack_trace_key);
-  const std::string_view lines = note_at(reader.metadata, stack_trace_key);
-  if (trace != node.metadata.end())
-    trace->second = std::string(lines.substr(0, frame_at(lines, i))) + trace->second.substr(frame_at(trace->second, i));
+  lead_with(node, reader, i);
   node.metadata[scopes_key] = scopes;
 }
 
@@ -299,11 +304,7 @@ void move_lines(GraphNode& node, const GraphNode& reader) {
   const auto its = parse_python_strings(note_at(reader.metadata, scopes_key));
   std::size_t common = 0;  // without the nodes themselves
   while (common + 1 < std::min(mine.size(), its.size()) && mine[common] == its[common]) ++common;
-  const auto trace = node.metadata.find(stack_trace_key);
-  const std::string_view lines = note_at(reader.metadata, stack_trace_key);
-  if (common < 2 || trace == node.metadata.end() || lines.empty()) return;
-  trace->second = std::string(lines.substr(0, frame_at(lines, common - 1))) +
-                  trace->second.substr(frame_at(trace->second, common - 1));
+  if (common >= 2 && !note_at(reader.metadata, stack_trace_key).empty()) lead_with(node, reader, common - 1);
 }
 
 void move_home(Graph& g, std::size_t conv, std::string_view layer) {

@@ -207,9 +207,9 @@ class OpRoute {
                             std::string(first->name));
         emit_.bind(id, emit_.call(op, folded_arguments(op, {made}, *f.sizes), {}, emit_.name_of(id)));
       } else if (const auto lines = values_.folded_lines(id); !lines.empty()) {
-        const bool named =
-            note_at(reader.metadata, fx_node_key).find("%" + emit_.name_of(id) + ",") != std::string::npos ||
-            note_at(reader.metadata, fx_node_key).find("%" + emit_.name_of(id) + ")") != std::string::npos;
+        const std::string_view text = note_at(reader.metadata, fx_node_key);
+        const std::string name_there = "%" + emit_.name_of(id);
+        const bool named = text.find(name_there + ",") != text.npos || text.find(name_there + ")") != text.npos;
         const MadeOfLines made = make_of_lines(emit_, id, lines, named);
         emit_.bind(id, made.value);
         tables_ += made.looked_up * 4;  // each table may have a gradient and two states
