@@ -12,7 +12,6 @@
 #include "planner/batch.h"
 #include "planner/checkpointing/plan.h"
 #include "planner/fewest.h"
-#include "planner/tapes.h"
 
 namespace memplan {
 
@@ -173,9 +172,8 @@ void add_parallel_tricks(const Model& model, const TrainingSetup& s, const Devic
 }
 
 /// Without those that this setup does not allow.
-std::vector<Advice> estimated(const Model& model, const TrainingSetup& setup, const Device& device, Bytes margin,
+std::vector<Advice> estimated(Tapes& tapes, const TrainingSetup& setup, const Device& device, Bytes margin,
                               const Estimate& known, const std::vector<Trick>& tricks) {
-  Tapes tapes(model);
   std::vector<std::optional<Advice>> all(tricks.size());
   in_parallel(tricks.size(), [&](std::size_t i) {
     const Trick& t = tricks[i];
@@ -199,8 +197,8 @@ std::vector<Advice> estimated(const Model& model, const TrainingSetup& setup, co
 
 }  // namespace
 
-std::vector<Advice> advice(const Model& model, const TrainingSetup& setup, const Device& device, const MarginOf& margin,
-                           const Estimate& known) {
+std::vector<Advice> advice(const Model& model, Tapes& tapes, const TrainingSetup& setup, const Device& device,
+                           const MarginOf& margin, const Estimate& known) {
   std::vector<Trick> tricks;
   add_batch_tricks(model, setup, tricks);
   add_training_tricks(setup, device, tricks);
@@ -221,7 +219,7 @@ std::vector<Advice> advice(const Model& model, const TrainingSetup& setup, const
                                 to_human(known.peak.reserved)),
                     nullptr});
 
-  return estimated(model, setup, device, margin(device), known, tricks);
+  return estimated(tapes, setup, device, margin(device), known, tricks);
 }
 
 }  // namespace memplan

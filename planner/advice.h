@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "planner/search.h"
+#include "planner/tapes.h"
 
 namespace memplan {
 
@@ -21,8 +22,8 @@ struct Advice {
 };
 
 /// Every trick that applies to the setup, each estimated; `known` is the estimate of the setup itself. In the order in
-/// which people try them.
-std::vector<Advice> advice(const Model& model, const TrainingSetup& setup, const Device& device, const MarginOf& margin,
-                           const Estimate& known);
+/// which people try them. `tapes` are those of the model.
+std::vector<Advice> advice(const Model& model, Tapes& tapes, const TrainingSetup& setup, const Device& device,
+                           const MarginOf& margin, const Estimate& known);
 
 }  // namespace memplan

@@ -54,12 +54,25 @@ OptimizerNeeds optimizer_needs(const OptimizerSetup& o, double trained_bytes, st
           foreach && model.roots ? trained_bytes : 0};
 }
 
+namespace {
+
+OptimizerNeeds needs_of(const Rehearsal& r, const TrainingSetup& setup) {
+  if (setup.offload.optimizer) return {};
+  return optimizer_needs(setup.optimizer, r.gradients, r.work.trained_elements);
+}
+
+}  // namespace
+
+Bytes least_kept(const Rehearsal& r, const TrainingSetup& setup, const Device& device) {
+  double bytes = r.parameters;
+  if (setup.mode == Mode::training) bytes += r.gradients + needs_of(r, setup).state;
+  return Bytes(static_cast<std::int64_t>(bytes)) + device.context;
+}
+
 Bytes least(const Rehearsal& r, const TrainingSetup& setup, std::int64_t batch, const Device& device) {
   double bytes = r.peak_at(batch);
   if (setup.mode == Mode::training) {
-    const OptimizerNeeds optimizer = setup.offload.optimizer
-                                         ? OptimizerNeeds{}
-                                         : optimizer_needs(setup.optimizer, r.gradients, r.work.trained_elements);
+    const OptimizerNeeds optimizer = needs_of(r, setup);
     // From the second step on the state is there all the time; from the second micro-batch on the gradients are.
     bytes += optimizer.state;
     const bool gradients_stay =

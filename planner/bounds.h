@@ -39,6 +39,10 @@ struct OptimizerNeeds {
 };
 OptimizerNeeds optimizer_needs(const OptimizerSetup& optimizer, double trained_bytes, std::int64_t trained_elements);
 
+/// Process bytes of weights, gradients and the optimizer's state alone: no checkpoint and no attention kernel changes
+/// them.
+Bytes least_kept(const Rehearsal& rehearsal, const TrainingSetup& setup, const Device& device);
+
 /// Process bytes that the setup needs at least.
 Bytes least(const Rehearsal& rehearsal, const TrainingSetup& setup, std::int64_t batch, const Device& device);
 

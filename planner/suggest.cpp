@@ -7,6 +7,7 @@
 #include <set>
 
 #include "estimators/base/unwrap.h"
+#include "estimators/estimate/range.h"
 #include "estimators/graph/dims.h"
 #include "planner/batch.h"
 #include "planner/checkpointing/plan.h"
@@ -35,9 +36,9 @@ struct Family {
 
 class DeviceSearch : public SetupSearch {
  public:
-  DeviceSearch(const Model& model, const TrainingSetup& present, const Device& device, Bytes margin,
+  DeviceSearch(const Model& model, Tapes& tapes, const TrainingSetup& present, const Device& device, Bytes margin,
                const SuggestOptions& options)
-      : SetupSearch(device, margin, options), model_(model), tapes_(model) {
+      : SetupSearch(device, margin, options), model_(model), tapes_(tapes) {
     home_.batch = batch_of(model, present);
     const TrainingSetup plain = with_batch(model, present, home_.batch);
     space_ = make_space(model, plain, home_.batch, device, options.knobs, options.keep_samples);
@@ -97,6 +98,7 @@ class DeviceSearch : public SetupSearch {
     const Estimate e = point == home_ ? unwrap(answer_for(model_, *tapes_.of(few), few, device_))
                                       : unwrap(tapes_.estimate_to_judge(few, device_, margin_));
     judge_into(c, e);
+    open_[c.flags] = e.sources;
     if (point == home_) out_.estimate = e, out_.parameters = e.parameter_count;
     c.time = step_time(take_rehearsal(point.choice), c.setup, point.batch, rates_, options_.time);
     for (std::uint8_t chosen : point.choice) c.changes += chosen > 0;
@@ -153,9 +155,24 @@ class DeviceSearch : public SetupSearch {
     }
   }
 
+  /// What the choice keeps whatever is checkpointed, where that is too much already: a rehearsal is spared.
+  std::optional<Bytes> kept_beyond_limit(const std::vector<std::uint8_t>& choice) {
+    const auto plain = key_of(choice, [](Knob k) { return k != Knob::checkpoint && k != Knob::attention; });
+    if (plain == choice) return std::nullopt;
+    const Result<Rehearsal>& r = rehearsal_of(plain);
+    const TrainingSetup setup = setup_of(choice, home_.batch);
+    const Bytes kept = r && !setup.offload.parameters ? least_kept(*r, setup, device_) : Bytes();
+    return kept > limit() ? std::optional(kept) : std::nullopt;
+  }
+
   void consider(const std::vector<std::uint8_t>& choice) {
-    const Result<Rehearsal>& r = rehearsal_of(choice);
     const std::string flags = flags_at(space_, Point{choice, home_.batch});
+    if (const auto kept = kept_beyond_limit(choice)) {
+      out_.count.bounded += std::ssize(space_.batches);
+      if (turned_once(choice)) reject(flags, "needs more whatever the batch", *kept, true);
+      return;
+    }
+    const Result<Rehearsal>& r = rehearsal_of(choice);
     if (!r) {
       if (turned_once(choice)) reject(flags, r.error().what);
       return;
@@ -326,15 +343,16 @@ class DeviceSearch : public SetupSearch {
     return all;
   }
 
-  /// All micro-batches of the setup; false when that changes the verdict to one that does not fit.
+  /// All micro-batches of the setup; false when that changes the verdict to one that does not fit. What is open of the
+  /// first few is what is open of all.
   bool confirm(Candidate& c) {
     if (c.setup.accumulate <= few_micro_batches) return true;
     auto it = confirmed_.find(c.flags);
     if (it == confirmed_.end()) {
-      const Result<Estimate> e = tapes_.estimate_to_judge(c.setup, device_, margin_);
+      auto e = catching([&] { return unwrap(estimate_planned_tape(*tapes_.of(c.setup), c.setup, device_)); });
       if (!e) return false;
-      const Judgement j = judge(*e, device_, margin_);
-      it = confirmed_.emplace(c.flags, std::make_pair(e->peak.process, j)).first;
+      conclude_range(*e, open_[c.flags]);
+      it = confirmed_.emplace(c.flags, std::make_pair(e->peak.process, judge(*e, device_, margin_))).first;
     }
     c.peak = it->second.first;
     c.verdict = it->second.second.verdict;
@@ -354,7 +372,7 @@ class DeviceSearch : public SetupSearch {
   }
 
   const Model& model_;
-  Tapes tapes_;
+  Tapes& tapes_;
   Space space_;
   Point home_;
   std::size_t replayed_ = 0;
@@ -362,6 +380,7 @@ class DeviceSearch : public SetupSearch {
   std::map<std::vector<std::uint8_t>, double> excess_;
   std::map<Point, Result<Candidate>> known_;
   std::set<std::vector<std::uint8_t>> failed_;
+  std::map<std::string, std::vector<RangeSource>> open_;  ///< by flags, of what was estimated
   std::map<std::string, std::pair<Bytes, Judgement>> confirmed_;
   std::vector<Family> families_, taken_;
 };
@@ -373,7 +392,9 @@ Suggestion suggest(const Model& model, const TrainingSetup& present, const Devic
   TrainingSetup resolved = with_batch(model, present, batch_of(model, present));
   resolved.parallel = resolve(present.parallel);
   if (is_parallel(resolved.parallel)) return suggest_parallel(model, resolved, device, margin(device), options);
-  return DeviceSearch(model, present, device, margin(device), options).run();
+  Tapes own(model);
+  Tapes& tapes = options.tapes ? *options.tapes : own;
+  return DeviceSearch(model, tapes, present, device, margin(device), options).run();
 }
 
 }  // namespace memplan

@@ -61,6 +61,7 @@ struct SuggestOptions {
   std::size_t wanted = 3;    ///< fitting setups to list
   std::size_t replays = 30;  ///< estimates at most
   TimeAssumptions time;
+  Tapes* tapes = nullptr;  ///< of the model, for callers that go on with what the search has read; none: its own
   /// What of a setup cannot be said where it is to run, in words; a search does not go where that gets longer. Empty:
   /// everything can be said.
   Unsaid unsaid;

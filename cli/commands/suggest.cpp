@@ -94,12 +94,14 @@ int run_suggest(const Options& options) {
   const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
   // What is pasted names the batch, also where only the file says it.
   const TrainingSetup job = with_batch(model, loaded.options.setup, batch_of(model, loaded.options.setup));
+  Tapes tapes(model);
+  search.tapes = &tapes;
   a.suggestion = suggest(model, job, a.choice.device, margin, search);
   const bool report = !options.suggest.emit_flags, parallel = is_parallel(job.parallel);
   // The tricks are those of one GPU; what sharding saves is what the search says.
   if (report && !parallel) {
     progress.show("what each known trick saves");
-    a.advice = advice(model, job, a.choice.device, margin, a.suggestion.estimate);
+    a.advice = advice(model, tapes, job, a.choice.device, margin, a.suggestion.estimate);
   }
   if (report && parallel && a.suggestion.fitting.empty()) {
     progress.show("how many GPUs are enough");

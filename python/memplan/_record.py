@@ -134,7 +134,7 @@ def _main_module() -> Any:
         return None
     from multiprocessing import spawn
 
-    return {k: v for k, v in spawn.get_preparation_data("memplan").items() if k.startswith(("init_main", "sys_path"))}
+    return {k: v for k, v in spawn.get_preparation_data("memplan").items() if k.startswith(("init_main", "sys_path", "sys_argv"))}
 
 
 def _sizes(size: int, batches: Optional[Sequence[int]], axes: List[Any]) -> List[Optional[int]]:
