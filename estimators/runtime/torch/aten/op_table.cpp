@@ -70,43 +70,45 @@ const Row& OpTable::at(std::string_view name) const {
   return *row;
 }
 
-namespace {
-
-/// Names that PyTorch gives an op beside its own (native_functions.yaml: "alias of", and composites that only call it).
-constexpr std::pair<std::string_view, std::string_view> other_names[] = {
-    {"aten::special_expit", "aten::sigmoid"},
-    {"aten::special_erf", "aten::erf"},
-    {"aten::special_erfc", "aten::erfc"},
-    {"aten::special_erfinv", "aten::erfinv"},
-    {"aten::special_exp2", "aten::exp2"},
-    {"aten::special_expm1", "aten::expm1"},
-    {"aten::special_log1p", "aten::log1p"},
-    {"aten::special_logit", "aten::logit"},
-    {"aten::special_round", "aten::round"},
-    {"aten::special_digamma", "aten::digamma"},
-    {"aten::special_psi", "aten::digamma"},
-    {"aten::special_gammaln", "aten::lgamma"},
-    {"aten::special_sinc", "aten::sinc"},
-    {"aten::special_softmax", "aten::softmax.int"},
-    {"aten::special_log_softmax", "aten::log_softmax.int"},
-    {"aten::special_logsumexp", "aten::logsumexp"},
-};
-
-}  // namespace
-
 OpTable base_ops() {
   OpTable table;
-  for (const auto add_family :
-       {register_creation,     register_views,         register_arithmetic, register_elementwise,
-        register_selection,    register_reductions,    register_matmul,     register_products,
-        register_convolution,  register_normalization, register_pooling,    register_spatial,
-        register_softmax,      register_attention,     register_rearrange,  register_multihead_attention,
-        register_indexing,     register_scatter,       register_sorting,    register_losses,
-        register_spectral,     register_triangular,    register_recurrent,  register_symbolic,
-        register_statistics,   register_quantized,     register_fp8,        register_collectives,
-        register_loss_parallel})
+  for (const auto add_family : {register_creation,
+                                register_views,
+                                register_arithmetic,
+                                register_elementwise,
+                                register_selection,
+                                register_reductions,
+                                register_matmul,
+                                register_products,
+                                register_convolution,
+                                register_normalization,
+                                register_pooling,
+                                register_spatial,
+                                register_softmax,
+                                register_attention,
+                                register_rearrange,
+                                register_multihead_attention,
+                                register_indexing,
+                                register_scatter,
+                                register_sorting,
+                                register_losses,
+                                register_spectral,
+                                register_triangular,
+                                register_recurrent,
+                                register_symbolic,
+                                register_statistics,
+                                register_quantized,
+                                register_fp8,
+                                register_collectives,
+                                register_loss_parallel,
+                                register_factories,
+                                register_quantiles,
+                                register_composites,
+                                register_linear_algebra,
+                                register_matrix_functions,
+                                register_margin_losses,
+                                register_other_names})
     add_family(table);
-  for (const auto& [name, row] : other_names) table.also(name, row);
   return table;
 }
 

@@ -85,12 +85,17 @@ Bindings constants_of(const Row& row, const Args& args);
 
 // One function per file of rows/.
 void register_creation(OpTable&);
+void register_factories(OpTable&);
 void register_views(OpTable&);
 void register_arithmetic(OpTable&);
 void register_elementwise(OpTable&);
 void register_selection(OpTable&);
 void register_reductions(OpTable&);
 void register_statistics(OpTable&);
+void register_quantiles(OpTable&);
+void register_composites(OpTable&);
+void register_linear_algebra(OpTable&);
+void register_matrix_functions(OpTable&);
 void register_matmul(OpTable&);
 void register_products(OpTable&);
 void register_convolution(OpTable&);
@@ -105,10 +110,12 @@ void register_indexing(OpTable&);
 void register_scatter(OpTable&);
 void register_sorting(OpTable&);
 void register_losses(OpTable&);
+void register_margin_losses(OpTable&);
 void register_spectral(OpTable&);
 void register_triangular(OpTable&);
 void register_recurrent(OpTable&);
 void register_symbolic(OpTable&);
 void register_quantized(OpTable&);
+void register_other_names(OpTable&);  ///< after all others
 
 }  // namespace memplan

@@ -123,8 +123,8 @@ namespace {
 void record_scatter_back(Run& r, const Tensor& x, const Tensor& y, const Tensor& index, bool save_input) {
   Node* node = r.record(
       {x}, {y}, [from = x->sizes](Run& r, Node&, TensorList& g) { return TensorList{r.empty(from, g[0]->dtype)}; });
-  if (save_input) r.save(node, x);
   if (index) r.save(node, index);
+  if (save_input) r.save(node, x);
 }
 
 ValueList run_cat(Run& r, Args& a) { return {op::cat(r, a.tensors(0), static_cast<int>(a.integer(1)))}; }

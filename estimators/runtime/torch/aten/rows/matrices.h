@@ -1,0 +1,42 @@
+// What rows of linear algebra share.
+#pragma once
+
+#include "estimators/runtime/torch/aten/op_table.h"
+#include "estimators/runtime/torch/aten/ops.h"
+
+namespace memplan::linear {
+
+/// Leading sizes, and the last two.
+inline Dims batch_of(const Tensor& x) {
+  if (x->rank() < 2) fail_input("a matrix is needed", {}, "the model file does not fit these shapes");
+  Dims out;
+  for (int i = 0; i + 2 < x->rank(); ++i) out.push_back(x->sizes[i]);
+  return out;
+}
+
+inline std::int64_t rows_of(const Tensor& x) { return x->sizes[x->rank() - 2]; }
+inline std::int64_t columns_of(const Tensor& x) { return x->sizes[x->rank() - 1]; }
+
+inline Dims with(Dims batch, std::initializer_list<std::int64_t> more) {
+  for (const std::int64_t n : more) batch.push_back(n);
+  return batch;
+}
+
+/// A gradient of the input's shape by way of `steps` matrices of that shape, of which each lives to the end.
+inline Backward by_products(int steps) {
+  return [steps](Run& r, Node& n, TensorList&) {
+    TensorList made;
+    const InputMeta& of = n.inputs[0];
+    for (int i = 0; i < steps; ++i) made.push_back(r.empty(of.sizes, of.dtype));
+    Tensor out = made.back();
+    while (!made.empty()) made.pop_back();
+    return TensorList{out};
+  };
+}
+
+/// The inverse and LAPACK's word on it; `check` reads the latter.
+ValueList inverse(Run& r, const Tensor& x, bool check);
+/// U, S and Vh, or S alone.
+ValueList svd(Run& r, const Tensor& x, bool full, bool values_alone);
+
+}  // namespace memplan::linear
