@@ -35,6 +35,10 @@ def names(c):
         c.simple(f"{name} Tensor", f"{name}.Tensor", T("float32", 64, 100, grad=False), T("float32", 64, 1, grad=False))
         c.simple(f"{name} Scalar", f"{name}.Scalar", T("float32", 64, 100, grad=False), 0.5)
     c.simple("clip Tensor", "clip.Tensor", T("float32", 64, 100), T("float32", 64, 1, grad=False), T("float32", 100, grad=False))
+    c.simple("clamp_ Tensor", "clamp_.Tensor", T("float32", 64, 100), T("float32", 64, 100, grad=False), before="mul.Tensor")
+    c.simple("div_ mode", "div_.Tensor_mode", T("float32", 64, 100), T("float32", 64, 1, grad=False), rounding_mode="floor", before="mul.Tensor")
+    c.simple("argsort.stable", "argsort.stable", T("float32", 16, 1000, grad=False), stable=True, dim=-1)
+    c.simple("count_nonzero of all", "count_nonzero", T("float32", 64, 100, grad=False))
     c.simple("moveaxis", "moveaxis.int", T("float32", 4, 64, 100), 1, 2, then="relu")
     c.simple("movedim of several", "movedim.intlist", T("float32", 4, 64, 100), [1, 2], [2, 1], then="relu")
     c.simple("moveaxis of several", "moveaxis.intlist", T("float32", 4, 64, 100), [0, 2], [2, 0], then="relu")
@@ -122,6 +126,14 @@ def composites(c):
     c.simple("square_", "square_", T("float32", 64, 64), before="mul.Tensor")
 
 
+def short_time(c):
+    c.simple("stft", "stft", T("float32", 8, 4000), 400, 160, 400, T("float32", 400, grad=False), False, True, True, then="abs")
+    c.simple("stft of a short window", "stft", T("float32", 8, 4000), 512, 160, 400, T("float32", 400, grad=False), False, True, True, then="abs")
+    c.simple("stft without window", "stft", T("float32", 4000), 400, 100, 400, None, False, True, True, then="abs")
+    c.simple("triu_indices", "triu_indices", 20, 30, 2, **LONG)
+    c.simple("tril_indices", "tril_indices", 20, 30, -1, **LONG)
+
+
 def losses(c):
     c.simple("multi_margin_loss", "multi_margin_loss", T("float32", 64, 100), T("int64", 64))
     c.simple("multilabel_margin_loss", "multilabel_margin_loss", T("float32", 64, 100), T("int64", 64, 100))
@@ -135,5 +147,5 @@ def special(c):
 
 
 def programs(c):
-    for family in (random_numbers, names, composites, losses, special):
+    for family in (random_numbers, names, composites, short_time, losses, special):
         family(c)

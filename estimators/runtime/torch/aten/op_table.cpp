@@ -107,6 +107,8 @@ OpTable base_ops() {
                                 register_linear_algebra,
                                 register_matrix_functions,
                                 register_margin_losses,
+                                register_short_time,
+                                register_strided,
                                 register_other_names})
     add_family(table);
   return table;

@@ -1,5 +1,8 @@
 // Ops that PyTorch makes of others (CompositeImplicitAutograd and the like), by the same steps.
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <set>
 
 #include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
@@ -9,6 +12,12 @@
 namespace memplan {
 
 namespace {
+
+void expect_rank(const Tensor& x, int rank, const Args& a) {
+  if (x->rank() != rank)
+    fail_input(fmt::format("a tensor with {} dimensions is needed", rank), std::string(a.op()),
+               "the model file does not fit these shapes");
+}
 
 ValueList last_dim() { return {Value(-1)}; }
 
@@ -56,6 +65,7 @@ ValueList run_vecdot(Run& r, Args& a) {
 
 ValueList run_trace(Run& r, Args& a) {
   Tensor x = a.tensor(0), y = r.empty({}, x->dtype);
+  expect_rank(x, 2, a);
   r.record({x}, {y}, [from = x->sizes](Run& r, Node&, TensorList& g) {
     Tensor out = r.empty(from, g[0]->dtype), places = r.empty({std::min(from[0], from[1])}, DType::int64);
     return TensorList{out};
@@ -167,6 +177,13 @@ ValueList run_atleast(Run& r, Args& a) {
 ValueList run_movedim(Run& r, Args& a) {
   Tensor x = a.tensor(0);
   const Dims from = a.dims(1), to = a.dims(2);
+  const auto unlike = [&](const Dims& dims) {
+    std::set<int> once;
+    for (const std::int64_t d : dims) once.insert(op::wrap_dim(d, x->rank()));
+    return static_cast<int>(once.size()) != dims.size();
+  };
+  if (from.size() != to.size() || unlike(from) || unlike(to) || x->rank() == 0)
+    fail_input("dimensions are moved twice", std::string(a.op()), "the model file does not fit these shapes");
   std::vector<int> order(static_cast<std::size_t>(x->rank()), -1);
   std::vector<bool> moved(order.size(), false);
   for (int i = 0; i < from.size(); ++i) {
@@ -187,6 +204,7 @@ ValueList run_movedim(Run& r, Args& a) {
 }
 
 ValueList run_pdist(Run& r, Args& a) {
+  expect_rank(a.tensor(0), 2, a);
   Tensor x = op::contiguous(r, a.tensor(0));
   const std::int64_t n = x->sizes[0];
   Tensor y = r.empty({n < 2 ? 0 : checked_mul(n, n - 1) / 2}, x->dtype);
@@ -272,9 +290,7 @@ constexpr Derived derived[] = {
     {"aten::renorm", "self, p, dim, maxnorm", "self: grad * kernel(self)", 1, Fidelity::modelled},
 };
 
-}  // namespace
-
-void register_composites(OpTable& t) {
+void add_derived_ops(OpTable& t) {
   for (const Derived& d : derived) {
     Row& row = t.add(d.name, d.schema, run_elementwise, d.fidelity);
     row.operands = d.operands;
@@ -295,6 +311,31 @@ void register_composites(OpTable& t) {
     return {y};
   });
   outer.derivatives = Derivatives("self: grad | vec1: grad.mv(vec2) | vec2: grad.t().mv(vec1)");
+}
+
+void add_in_place_ops(OpTable& t) {
+  // They write their result into the first operand.
+  for (const std::string name :
+       {"eq_", "ne_", "lt_", "le_", "gt_", "ge_", "bitwise_and_", "bitwise_or_", "bitwise_xor_"})
+    for (const std::string overload : {".Tensor", ".Scalar"})
+      t.add("aten::" + name + overload, "self, other", [](Run&, Args& a) -> ValueList { return {a.tensor(0)}; });
+  for (const char* name : {"aten::logical_and_", "aten::logical_or_", "aten::logical_xor_", "aten::logical_not_"})
+    t.add(name, "self, other=None", [](Run&, Args& a) -> ValueList { return {a.tensor(0)}; });
+  for (const char* name : {"aten::tril_", "aten::triu_", "aten::fill_diagonal_"}) {
+    Row& row = t.add(name, "self, a=None, b=None", run_elementwise_,
+                     std::string_view(name).starts_with("aten::fill") ? Fidelity::modelled : Fidelity::exact);
+    row.derivatives = Derivatives("self: kernel(grad)");
+  }
+  Row& floored = t.add("aten::div_.Tensor_mode", "self, other, rounding_mode=None", run_elementwise_);
+  floored.operands = 2;
+  floored.derivatives = Derivatives("self: zeros_like(grad)");
+}
+
+}  // namespace
+
+void register_composites(OpTable& t) {
+  add_derived_ops(t);
+  add_in_place_ops(t);
   t.add("aten::inner", "self, other", run_inner);
   t.add("aten::dist", "self, other, p=2", run_dist);
   t.add("aten::linalg_vecdot", "self, other, dim=-1", run_vecdot);
@@ -339,18 +380,6 @@ void register_composites(OpTable& t) {
   });
   t.add("aten::scatter.reduce", "self, dim, index, src, reduce",
         [](Run& r, Args& a) -> ValueList { return {op::clone(r, a.tensor(0))}; });
-  // They write their result into the first operand.
-  for (const std::string name :
-       {"eq_", "ne_", "lt_", "le_", "gt_", "ge_", "bitwise_and_", "bitwise_or_", "bitwise_xor_"})
-    for (const std::string overload : {".Tensor", ".Scalar"})
-      t.add("aten::" + name + overload, "self, other", [](Run&, Args& a) -> ValueList { return {a.tensor(0)}; });
-  for (const char* name : {"aten::logical_and_", "aten::logical_or_", "aten::logical_xor_", "aten::logical_not_"})
-    t.add(name, "self, other=None", [](Run&, Args& a) -> ValueList { return {a.tensor(0)}; });
-  for (const char* name : {"aten::tril_", "aten::triu_", "aten::fill_diagonal_"}) {
-    Row& row = t.add(name, "self, a=None, b=None", run_elementwise_,
-                     std::string_view(name).starts_with("aten::fill") ? Fidelity::modelled : Fidelity::exact);
-    row.derivatives = Derivatives("self: kernel(grad)");
-  }
 }
 
 }  // namespace memplan

@@ -38,6 +38,7 @@ ValueList run_randperm(Run& r, Args& a) {
   Tensor y = r.empty({n}, a.dtype_or(1, DType::int64));
   { Tensor counter = r.empty({}, DType::int64); }
   Tensor range = r.empty({n}, y->dtype);
+  if (n < 2) return {y};
   // As many bits that no key is likely to come twice.
   const double size = static_cast<double>(n);
   const int bits =

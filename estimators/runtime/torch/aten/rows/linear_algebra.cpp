@@ -14,8 +14,6 @@ namespace {
 using linear::batch_of, linear::by_products, linear::columns_of, linear::inverse, linear::rows_of, linear::svd,
     linear::with;
 
-constexpr Fidelity modelled = Fidelity::modelled;
-
 /// A matrix (or a batch of them) whose columns lie one after the other.
 Tensor by_columns(Run& r, const Dims& batch, std::int64_t rows, std::int64_t columns, DType dtype) {
   Dims strides(with(batch, {1, rows}));
@@ -285,42 +283,44 @@ ValueList svd(Run& r, const Tensor& x, bool full, bool values_alone) {
 void register_linear_algebra(OpTable& t) {
   t.add(
       "aten::linalg_inv", "A", [](Run& r, Args& a) -> ValueList { return {inverse(r, a.tensor(0), true)[0]}; },
-      modelled);
+      Fidelity::modelled);
   t.add(
       "aten::linalg_inv_ex", "A, check_errors=False",
-      [](Run& r, Args& a) { return inverse(r, a.tensor(0), a.boolean(1)); }, modelled);
-  t.add("aten::linalg_det", "A", run_det, modelled);
-  t.add("aten::linalg_slogdet", "A", run_slogdet, modelled);
-  t.add("aten::logdet", "self", run_logdet, modelled);
+      [](Run& r, Args& a) { return inverse(r, a.tensor(0), a.boolean(1)); }, Fidelity::modelled);
+  t.add("aten::linalg_det", "A", run_det, Fidelity::modelled);
+  t.add("aten::linalg_slogdet", "A", run_slogdet, Fidelity::modelled);
+  t.add("aten::logdet", "self", run_logdet, Fidelity::modelled);
   t.add(
       "aten::linalg_solve", "A, B, left=True", [](Run& r, Args& a) -> ValueList { return {solve(r, a, true)[0]}; },
-      modelled);
+      Fidelity::modelled);
   t.add(
       "aten::linalg_solve_ex", "A, B, left=True, check_errors=False",
-      [](Run& r, Args& a) { return solve(r, a, a.boolean(3)); }, modelled);
+      [](Run& r, Args& a) { return solve(r, a, a.boolean(3)); }, Fidelity::modelled);
   t.add(
       "aten::linalg_cholesky", "self, upper=False",
-      [](Run& r, Args& a) -> ValueList { return {cholesky(r, a.tensor(0), true)[0]}; }, modelled);
+      [](Run& r, Args& a) -> ValueList { return {cholesky(r, a.tensor(0), true)[0]}; }, Fidelity::modelled);
   t.add(
       "aten::linalg_cholesky_ex", "self, upper=False, check_errors=False",
-      [](Run& r, Args& a) { return cholesky(r, a.tensor(0), a.boolean(2)); }, modelled);
+      [](Run& r, Args& a) { return cholesky(r, a.tensor(0), a.boolean(2)); }, Fidelity::modelled);
   t.add(
       "aten::cholesky", "self, upper=False",
-      [](Run& r, Args& a) -> ValueList { return {cholesky(r, a.tensor(0), true)[0]}; }, modelled);
-  t.add("aten::linalg_qr", "A, mode=None", run_qr, modelled);
+      [](Run& r, Args& a) -> ValueList { return {cholesky(r, a.tensor(0), true)[0]}; }, Fidelity::modelled);
+  t.add("aten::linalg_qr", "A, mode=None", run_qr, Fidelity::modelled);
   t.add(
-      "aten::linalg_eigh", "A, UPLO=None", [](Run& r, Args& a) { return eigh(r, a.tensor(0), false); }, modelled);
+      "aten::linalg_eigh", "A, UPLO=None", [](Run& r, Args& a) { return eigh(r, a.tensor(0), false); },
+      Fidelity::modelled);
   t.add(
-      "aten::linalg_eigvalsh", "A, UPLO=None", [](Run& r, Args& a) { return eigh(r, a.tensor(0), true); }, modelled);
+      "aten::linalg_eigvalsh", "A, UPLO=None", [](Run& r, Args& a) { return eigh(r, a.tensor(0), true); },
+      Fidelity::modelled);
   t.add(
       "aten::linalg_svd", "A, full_matrices=True, driver=None",
-      [](Run& r, Args& a) { return svd(r, a.tensor(0), a.boolean(1), false); }, modelled);
+      [](Run& r, Args& a) { return svd(r, a.tensor(0), a.boolean(1), false); }, Fidelity::modelled);
   t.add(
       "aten::svd", "self, some=True, compute_uv=True",
-      [](Run& r, Args& a) { return svd(r, a.tensor(0), !a.boolean(1), false); }, modelled);
+      [](Run& r, Args& a) { return svd(r, a.tensor(0), !a.boolean(1), false); }, Fidelity::modelled);
   t.add(
       "aten::linalg_svdvals", "A, driver=None", [](Run& r, Args& a) { return svd(r, a.tensor(0), false, true); },
-      modelled);
+      Fidelity::modelled);
 }
 
 }  // namespace memplan

@@ -37,6 +37,9 @@ ValueList run_multilabel_margin(Run& r, Args& a) {
 /// _trilinear: for each feature of the result a product of the first input with its matrix, times the second.
 ValueList run_bilinear(Run& r, Args& a) {
   Tensor x = a.tensor(0), other = a.tensor(1), weight = a.tensor(2);
+  if (x->rank() < 1 || other->rank() < 1 || weight->rank() != 3)
+    fail_input("a bilinear layer gets other tensors than it takes", "aten::bilinear",
+               "the model file does not fit these shapes");
   Dims sizes = x->sizes;
   const int last = sizes.size() - 1;
   const std::int64_t features = weight->sizes[0], n = x->numel() / std::max<std::int64_t>(1, x->sizes[last]);
@@ -56,8 +59,9 @@ ValueList run_bilinear(Run& r, Args& a) {
     for (int i : {0, 1, 2}) {
       if (!node.wants(i)) continue;
       out[static_cast<std::size_t>(i)] = r.empty(node.inputs[static_cast<std::size_t>(i)].sizes, g[0]->dtype);
-      Tensor product = r.empty(
-          {n, i == 2 ? wide / std::max<std::int64_t>(1, features) : wide / node.inputs[2].sizes[1]}, g[0]->dtype);
+      Tensor product = r.empty({n, i == 2 ? wide / std::max<std::int64_t>(1, features)
+                                          : wide / std::max<std::int64_t>(1, node.inputs[2].sizes[1])},
+                               g[0]->dtype);
     }
     return out;
   });

@@ -6,16 +6,27 @@
 
 namespace memplan::linear {
 
+inline void expect_matrix(const Tensor& x) {
+  if (x->rank() < 2) fail_input("a matrix is needed", {}, "the model file does not fit these shapes");
+}
+
 /// Leading sizes, and the last two.
 inline Dims batch_of(const Tensor& x) {
-  if (x->rank() < 2) fail_input("a matrix is needed", {}, "the model file does not fit these shapes");
+  expect_matrix(x);
   Dims out;
   for (int i = 0; i + 2 < x->rank(); ++i) out.push_back(x->sizes[i]);
   return out;
 }
 
-inline std::int64_t rows_of(const Tensor& x) { return x->sizes[x->rank() - 2]; }
-inline std::int64_t columns_of(const Tensor& x) { return x->sizes[x->rank() - 1]; }
+inline std::int64_t rows_of(const Tensor& x) {
+  expect_matrix(x);
+  return x->sizes[x->rank() - 2];
+}
+
+inline std::int64_t columns_of(const Tensor& x) {
+  expect_matrix(x);
+  return x->sizes[x->rank() - 1];
+}
 
 inline Dims with(Dims batch, std::initializer_list<std::int64_t> more) {
   for (const std::int64_t n : more) batch.push_back(n);

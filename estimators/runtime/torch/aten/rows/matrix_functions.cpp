@@ -12,8 +12,6 @@ namespace {
 using linear::batch_of, linear::by_products, linear::columns_of, linear::inverse, linear::rows_of, linear::svd,
     linear::with;
 
-constexpr Fidelity modelled = Fidelity::modelled;
-
 /// Squarings and products (native/LinearAlgebra.cpp, linalg_matrix_power_impl).
 ValueList run_power(Run& r, Args& a) {
   Tensor x = a.tensor(0);
@@ -128,11 +126,11 @@ void register_matrix_functions(OpTable& t) {
   t.add("aten::matrix_power", "self, n", run_power);
   t.add("aten::linalg_multi_dot", "tensors", run_multi_dot);
   for (const char* name : {"aten::linalg_matrix_norm", "aten::linalg_matrix_norm.str_ord", "aten::linalg_norm.ord_str"})
-    t.add(name, "self, ord=None, dim=None, keepdim=False, dtype=None", run_matrix_norm, modelled);
+    t.add(name, "self, ord=None, dim=None, keepdim=False, dtype=None", run_matrix_norm, Fidelity::modelled);
   for (const char* name :
        {"aten::linalg_pinv", "aten::linalg_pinv.atol_rtol_float", "aten::linalg_pinv.atol_rtol_tensor"})
-    t.add(name, "self, atol=None, rtol=None, hermitian=False", run_pinv, modelled);
-  t.add("aten::linalg_matrix_exp", "self", run_exp, modelled);
+    t.add(name, "self, atol=None, rtol=None, hermitian=False", run_pinv, Fidelity::modelled);
+  t.add("aten::linalg_matrix_exp", "self", run_exp, Fidelity::modelled);
 }
 
 }  // namespace memplan

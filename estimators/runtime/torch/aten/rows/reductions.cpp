@@ -331,6 +331,7 @@ void register_reductions(OpTable& t) {
               "self: (result * grad).flip(dim).cumsum(dim).flip(dim) / self");
   for (const char* n : {"aten::cummax", "aten::cummin"}) t.add(n, "self, dim", run_cumulative_extreme);
   t.add("aten::count_nonzero.dim_IntList", "self, dim", run_count_nonzero);
+  t.add("aten::count_nonzero", "self, dim=None", run_count_nonzero);
   t.add("aten::aminmax", "self, dim=None, keepdim=False", [](Run& r, Args& a) -> ValueList {
     Tensor x = a.tensor(0);
     const Dims sizes = op::reduced_sizes(x, reduced::dims_of(x, a, 1), a.boolean(2));

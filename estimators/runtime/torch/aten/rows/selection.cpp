@@ -54,7 +54,8 @@ Bindings clamp_bounds(const Row& row, const Args& a) {
 ValueList run_clamp(Run& r, Args& a) {
   const Row& row = a.row();
   Tensor x = a.tensor(0);
-  const bool in_place = a.op().back() == '_';
+  const std::string_view name = a.op().substr(0, a.op().find('.'));
+  const bool in_place = name.back() == '_';
   std::vector<std::pair<std::string_view, Tensor>> inputs{{"self", x}};
   TensorList operands{x};
   for (std::size_t i = 1; i < a.size(); ++i)
@@ -116,7 +117,8 @@ void register_selection(OpTable& t) {
   for (const char* n : {"aten::where.self", "aten::where.ScalarSelf", "aten::where.ScalarOther", "aten::where.Scalar"})
     t.add(n, "condition, self, other", run_where).derivatives =
         Derivatives("self: where(condition, grad, 0) | other: where(condition, 0, grad)");
-  for (const char* n : {"aten::clamp", "aten::clip", "aten::clamp.Tensor", "aten::clamp_", "aten::clip_"})
+  for (const char* n : {"aten::clamp", "aten::clip", "aten::clamp.Tensor", "aten::clamp_", "aten::clip_",
+                        "aten::clamp_.Tensor", "aten::clip_.Tensor"})
     t.add(n, "self, min=None, max=None", run_clamp).derivatives = Derivatives(clamp_formula);
   for (const char* n : {"aten::clamp_min", "aten::clamp_max", "aten::clamp_min_", "aten::clamp_max_"})
     t.add(n, "self, bound", run_clamp).derivatives = Derivatives(clamp_formula);

@@ -2,6 +2,9 @@
 // a zero-filled full-size tensor where a part was taken (slice, select).
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
 
@@ -313,13 +316,6 @@ void register_views(OpTable& t) {
     if (start == 0 && end >= x->sizes[dim] && a.integer(4) == 1) return {x};
     return {op::slice(r, x, dim, start, end, a.integer(4))};
   });
-  // Backward: the gradient's storage is made anew and filled through the strides (as_strided_backward).
-  for (const char* name : {"aten::as_strided", "aten::as_strided_"})
-    t.add(name, "self, size, stride, storage_offset=None", [](Run& r, Args& a) -> ValueList {
-      Tensor x = a.tensor(0);
-      return {op::recorded(r, x, r.alias(x, a.dims(1), a.dims(2), a.integer_or(3, x->offset)),
-                           [sizes = x->sizes](Run& r, const Tensor& g) { return r.empty(sizes, g->dtype); })};
-    });
   t.add("aten::narrow", "self, dim, start, length", [](Run& r, Args& a) -> ValueList {
     return {op::slice(r, a.tensor(0), static_cast<int>(a.integer(1)), a.integer(2), a.integer(2) + a.integer(3))};
   });
