@@ -4,6 +4,7 @@
     python tests/programs/run.py --build build/release                             the sample of the tests
     python tests/programs/run.py --search [--random 100] [--only one/0] [--build …]   all of them: a search for causes
     python tests/programs/run.py --search --only sealed/                           totals of models that nobody looks at
+    python tests/programs/run.py --search --only sealed/ --recordings              by recordings of the models as well (half a minute per model)
 
 A search prints what is not exact, and totals by route; it takes three seconds per program the first time. Sources, exports and truths
 are kept in build/programs (MEMPLAN_PROGRAMS names another folder). The sample has expressions whose rules were found by a search;
@@ -24,7 +25,6 @@ import generate
 import naming
 
 FOLDER = os.environ.get("MEMPLAN_PROGRAMS", os.path.join(ROOT, "build", "programs"))
-ROUTES = ("pt2", "onnx")
 # y = one of these; a method or a model of one of these names.
 NAMED = ["dense/000", "dense/014h", "dense/031h", "model/distill", "model/siamese_triplet", "model/vit_masked", "model/contrastive", "model/parallel_norms", "model/converted", "model/grouped_query",
          "model/two_heads", "model/unfolded", "model/checkpointed_blocks", "model/checkpointed_steps", "model/one_dimensional"]
@@ -38,9 +38,9 @@ def is_sealed(name):
     return name.startswith("sealed/")
 
 
-def ask(task, names, python, library=None):
-    """{name: answer} of a worker."""
-    environment = dict(os.environ, OMP_NUM_THREADS="1", **(dict(LD_PRELOAD=library, EMULATED_GPU=naming.GPU) if library else {}))
+def ask(task, names, python, more=None):
+    """{name: answer} of a worker, whose environment has `more`."""
+    environment = dict(os.environ, OMP_NUM_THREADS="1", **(more or {}))
     done = subprocess.run([python, os.path.join(HERE, "worker.py"), task, FOLDER], input="\n".join(names), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
     return dict(json.loads(line) for line in done.stdout.splitlines())
 
@@ -66,10 +66,16 @@ def prepare(options, python, library):
             print(f"{name}: no export: {why['failed'].splitlines()[-1][:100]}")
     missing = [n for n in sources if n in changed or n not in truths]
     if missing:
-        truths.update(ask("truth", missing, python, os.path.abspath(library)))
+        truths.update(ask("truth", missing, python, dict(LD_PRELOAD=os.path.abspath(library), EMULATED_GPU=naming.GPU)))
         with open(kept + ".part", "w") as f:
             json.dump(truths, f)
         os.replace(kept + ".part", kept)
+    if options.recordings:
+        missing = [n for n in sources if n in changed or not os.path.exists(os.path.join(FOLDER, n + ".memplan"))]
+        with_device = dict(MEMPLAN_PROGRAM=os.path.join(os.path.abspath(options.build), "memplan"), MEMPLAN_EMULATED_GPU=os.path.abspath(library))
+        for name, why in ask("record", missing, python, with_device).items() if missing else ():
+            if why and not is_sealed(name):
+                print(f"{name}: no recording: {why['failed'].splitlines()[-1][:100]}")
     return {n: truths[n] for n in sources if n in truths}
 
 
@@ -89,8 +95,8 @@ def look(options, name, setup, truth, totals, python):
     if not isinstance(truth, list):
         return [f"no truth: {truth['failed'][:100]}"]
     said = []
-    for route in ROUTES:
-        path = os.path.join(FOLDER, f"{name}.{route}")
+    for route in totals:
+        path = os.path.join(FOLDER, name + naming.ROUTES[route])
         if not os.path.exists(path):
             continue
         bytes_, span, why = estimate(os.path.join(options.build, "memplan"), path, naming.SETUPS[setup][1], python)
@@ -109,12 +115,13 @@ def main():
     parser.add_argument("--search", action="store_true", help="all programs, not the sample of the tests")
     parser.add_argument("--random", type=int, default=100, metavar="N", help="random programs beside those of one expression")
     parser.add_argument("--only", default="", metavar="PATTERN")
+    parser.add_argument("--recordings", action="store_true", help="record the programs as well")
     options = parser.parse_args()
     emulated = build_tree.emulated(options.build)
     if not emulated:
         print("PyTorch is not set up (make live): no program is run\n0 passed, 0 failed")
         return 0
-    totals = {r: dict(runs=0, exact=0, outside=0) for r in ROUTES}
+    totals = {r: dict(runs=0, exact=0, outside=0) for r in naming.ROUTES if r != "recording" or options.recordings}
     truths = prepare(options, *emulated)
     for name in sorted(truths):
         for setup, truth in truths[name].items():
@@ -122,7 +129,7 @@ def main():
                 print(name, setup, "  ".join(said))
     if not options.search:
         passed = sum(t["exact"] for t in totals.values())
-        failed = len(SAMPLE + NAMED) * len(naming.SETUPS) * len(ROUTES) - passed  # what has no export or truth counts, too
+        failed = len(SAMPLE + NAMED) * len(naming.SETUPS) * len(totals) - passed  # what has no export or truth counts, too
         print(f"{passed} passed, {failed} failed")
         return 1 if failed else 0
     print("| route | runs | requested exact | outside of the range |\n|---|---|---|---|")

@@ -1,5 +1,5 @@
-"""Exports generated programs, or runs them on the emulated GPU: python worker.py export|truth FOLDER < names. One JSON line per program."""
-import importlib.util
+"""Exports or records generated programs, or runs them on the emulated GPU: python worker.py export|record|truth FOLDER < names. One JSON line per program."""
+import functools
 import json
 import logging
 import os
@@ -7,28 +7,15 @@ import sys
 import warnings
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, "..", suite) for suite in ("zoo", "recording", "accuracy")]
+sys.path[:0] = [os.path.join(HERE, "..", suite) for suite in ("zoo", "recording", "accuracy", os.path.join("..", "python"))]
 import torch
 
 import forked
+import maker
 import naming
+from maker import parts_of
 
 BATCH = 8
-
-
-def program_of(path):
-    spec = importlib.util.spec_from_file_location(os.path.basename(path).removesuffix(".py"), path)
-    program = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = program
-    spec.loader.exec_module(program)
-    return program
-
-
-def parts_of(stem, batch):
-    """The module, and what it is called with."""
-    program = program_of(stem + ".py")
-    torch.manual_seed(0)
-    return program.Model(), program.inputs(batch) if hasattr(program, "inputs") else (torch.randn(batch, 64, 128),)
 
 
 def export(stem):
@@ -37,6 +24,20 @@ def export(stem):
     program = torch.export.export(model.train(), args, dynamic_shapes=open_batch, strict=False)
     torch.export.save(program, stem + ".pt2")
     torch.onnx.export(model, args, stem + ".onnx", dynamo=True, dynamic_shapes=open_batch, verbose=False, external_data=False)
+
+
+def record(stem):
+    """The set-ups that run: not every op has a kernel for bfloat16."""
+    import memplan
+
+    args, every = parts_of(stem, BATCH)[1], list(naming.SETUPS)
+    for names in (every, [n for n in every if n != "amp"], ["infer"]):
+        try:
+            memplan.record(functools.partial(maker.model_of, stem), args, {}, stem + ".memplan", setups=[dict(naming.SETUPS[n][0]) for n in names], gpu=naming.GPU, batches=[BATCH])
+            return
+        except memplan.InputError as error:
+            refused = error
+    raise refused
 
 
 def truth(stem, setup):
@@ -57,7 +58,10 @@ def main():
     torch.set_num_threads(1)
     for name in sys.stdin.read().split():
         stem = os.path.join(folder, name)
-        answer = forked.row_of(lambda: export(stem)) if task == "export" else {k: forked.row_of(lambda: truth(stem, v[0])) for k, v in naming.SETUPS.items()}
+        if task == "truth":
+            answer = {k: forked.row_of(lambda: truth(stem, v[0])) for k, v in naming.SETUPS.items()}
+        else:
+            answer = forked.row_of(lambda: {"export": export, "record": record}[task](stem))
         print(json.dumps([name, answer]), file=out, flush=True)
 
 

@@ -11,8 +11,8 @@ namespace memplan {
 
 namespace {
 
-using linear::batch_of, linear::by_products, linear::columns_of, linear::inverse, linear::rows_of, linear::svd,
-    linear::with;
+using linear::batch_of, linear::by_products, linear::columns_of, linear::inverse, linear::note_workspace,
+    linear::rows_of, linear::svd, linear::with;
 
 /// A matrix (or a batch of them) whose columns lie one after the other.
 Tensor by_columns(Run& r, const Dims& batch, std::int64_t rows, std::int64_t columns, DType dtype) {
@@ -47,6 +47,7 @@ struct Factors {
 Factors factorize(Run& r, const Tensor& x) {
   Factors f{copy_by_columns(r, x), r.empty(with(batch_of(x), {rows_of(x)}), DType::int32),
             r.empty(batch_of(x), DType::int32)};
+  note_workspace(r, "aten::linalg_lu_factor", x);
   if (x->rank() > 2) Tensor first = pointers(r, batch_of(x));
   return f;
 }
@@ -193,6 +194,7 @@ TensorList cholesky_backward(Run& r, Node& n, TensorList&) {
 
 ValueList cholesky(Run& r, const Tensor& x, bool check) {
   Tensor y = copy_by_columns(r, x), info = r.empty(batch_of(x), DType::int32);
+  note_workspace(r, "aten::linalg_cholesky", x);
   if (x->rank() > 2) Tensor first = pointers(r, batch_of(x));
   if (check) check_errors(r, info);
   Node* node = r.record({x}, {y}, cholesky_backward);
@@ -216,6 +218,7 @@ TensorList qr_backward(Run& r, Node& n, TensorList&) {
 ValueList run_qr(Run& r, Args& a) {
   Tensor x = a.tensor(0);
   const Dims batch = batch_of(x);
+  note_workspace(r, a.op(), x);
   const std::int64_t m = rows_of(x), n = columns_of(x), k = std::min(m, n);
   const bool complete = a.string_or(1, "reduced") == "complete";
   Tensor q = by_columns(r, batch, m, complete ? m : k, x->dtype),
@@ -230,6 +233,7 @@ ValueList run_qr(Run& r, Args& a) {
 }
 
 ValueList eigh(Run& r, const Tensor& x, bool values_alone) {
+  note_workspace(r, "aten::linalg_eigh", x);
   Tensor vectors = copy_by_columns(r, x), values = r.empty(with(batch_of(x), {columns_of(x)}), x->dtype);
   {
     Tensor info = r.empty(batch_of(x), DType::int32);
@@ -248,6 +252,7 @@ namespace linear {
 ValueList inverse(Run& r, const Tensor& x, bool check) {
   const Dims batch = batch_of(x);
   Tensor y = copy_by_columns(r, x), info = r.empty(batch, DType::int32);
+  note_workspace(r, "aten::linalg_inv", x);
   {
     Tensor factors = copy_by_columns(r, x), pivots = r.empty(with(batch, {rows_of(x)}), DType::int32);
     if (!batch.empty()) Tensor first = pointers(r, batch);
@@ -261,6 +266,7 @@ ValueList inverse(Run& r, const Tensor& x, bool check) {
 }
 
 ValueList svd(Run& r, const Tensor& x, bool full, bool values_alone) {
+  note_workspace(r, "aten::linalg_svd", x);
   const Dims batch = batch_of(x);
   const std::int64_t m = rows_of(x), n = columns_of(x), k = std::min(m, n);
   Tensor u = by_columns(r, batch, m, full ? m : k, x->dtype), vh = r.empty(with(batch, {full ? n : k, n}), x->dtype);

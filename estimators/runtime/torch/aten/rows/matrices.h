@@ -1,6 +1,8 @@
 // What rows of linear algebra share.
 #pragma once
 
+#include <algorithm>
+
 #include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
 
@@ -31,6 +33,16 @@ inline std::int64_t columns_of(const Tensor& x) {
 inline Dims with(Dims batch, std::initializer_list<std::int64_t> more) {
   for (const std::int64_t n : more) batch.push_back(n);
   return batch;
+}
+
+/// What cuSOLVER works in is only known on a device. LAPACK's own routines want at most 4 n^2 + 7 n elements (?gesdd),
+/// and less for all else: the range has that much more.
+inline void note_workspace(Run& r, std::string_view op, const Tensor& x) {
+  const std::int64_t n = std::max(rows_of(x), columns_of(x));
+  std::int64_t elements = checked_add(checked_mul(4, checked_mul(n, n)), checked_mul(7, n));
+  for (const std::int64_t matrices : batch_of(x)) elements = checked_mul(elements, matrices);
+  r.note(op, About::op, Evidence::assumed, "what cuSOLVER works in is only known on a device",
+         Effect{Bytes(), bytes_of(x->dtype, elements)});
 }
 
 /// A gradient of the input's shape by way of `steps` matrices of that shape, of which each lives to the end.
