@@ -19,6 +19,14 @@ void expect_rank(const Tensor& x, int rank, const Args& a) {
                "the model file does not fit these shapes");
 }
 
+/// A list of one tensor or more, none of which is missing.
+TensorList joined_tensors(const Args& a) {
+  TensorList parts = a.tensors(0);
+  if (parts.empty() || !std::all_of(parts.begin(), parts.end(), [](const Tensor& t) { return bool(t); }))
+    fail_input(fmt::format("{} gets no list of tensors", a.op()), std::string(a.op()));
+  return parts;
+}
+
 ValueList last_dim() { return {Value(-1)}; }
 
 ValueList run_inner(Run& r, Args& a) {
@@ -89,13 +97,13 @@ ValueList run_kron(Run& r, Args& a) {
 }
 
 ValueList run_block_diag(Run& r, Args& a) {
-  TensorList parts = a.tensors(0);
+  const TensorList parts = joined_tensors(a);
   Dims sizes{0, 0};
   std::vector<Dims> of;
   for (const Tensor& t : parts) {
     const Dims two = t->rank() == 2 ? t->sizes : t->rank() == 1 ? Dims{1, t->sizes[0]} : Dims{1, 1};
     of.push_back(two);
-    sizes[0] += two[0], sizes[1] += two[1];
+    for (int i : {0, 1}) sizes[i] = checked_add(sizes[i], two[i]);
   }
   Tensor y = r.empty(sizes, op::result_type(parts));
   r.record(parts, {y}, [of](Run& r, Node& n, TensorList& g) {
@@ -112,7 +120,7 @@ ValueList run_block_diag(Run& r, Args& a) {
 }
 
 ValueList run_column_stack(Run& r, Args& a) {
-  TensorList parts = a.tensors(0);
+  TensorList parts = joined_tensors(a);
   for (Tensor& t : parts)
     if (t->rank() < 2) t = op::reshape(r, t, {t->numel(), 1});
   return {op::cat(r, parts, 1)};
@@ -210,7 +218,8 @@ ValueList run_pdist(Run& r, Args& a) {
   Tensor y = r.empty({n < 2 ? 0 : checked_mul(n, n - 1) / 2}, x->dtype);
   Node* node = r.record({x}, {y}, [](Run& r, Node& node, TensorList&) {
     const Tensor& x = node.saved[0];
-    Tensor out = r.empty_like(x), parts = r.empty({x->sizes[0] - 1, x->sizes[0], x->sizes[1]}, x->dtype);
+    Tensor out = r.empty_like(x),
+           parts = r.empty({std::max<std::int64_t>(0, x->sizes[0] - 1), x->sizes[0], x->sizes[1]}, x->dtype);
     return TensorList{out};
   });
   r.save(node, x), r.save_output(node, y);

@@ -13,11 +13,10 @@ namespace {
 /// The draw has no gradient; what it is made of gets zeros.
 ValueList drawn(Run& r, const Tensor& like, const TensorList& made_of) {
   Tensor y = r.empty_like(like);
-  r.record(made_of, {y}, [made_of = made_of.size()](Run& r, Node& n, TensorList& g) {
+  r.record(made_of, {y}, [made_of = made_of.size()](Run& r, Node& n, TensorList&) {
     TensorList out(made_of);
     for (std::size_t i = 0; i < made_of; ++i)
       if (n.wants(static_cast<int>(i))) out[i] = r.empty(n.inputs[i].sizes, n.inputs[i].dtype);
-    (void)g;
     return out;
   });
   return {y};
@@ -62,7 +61,7 @@ ValueList run_window(Run& r, Args& a) { return {window(r, a, a.none(1) || a.bool
 /// Terms of cosines, each a tensor of its own; they go when their sum is there.
 ValueList run_window_of_terms(Run& r, Args& a, int terms) {
   const bool periodic = a.none(1) || a.boolean(1);
-  Tensor w = window(r, a, periodic, a.size() - 1), whole;
+  Tensor w = window(r, a, periodic, a.size() - 1);
   TensorList more;
   for (int i = 0; i < terms; ++i) more.push_back(r.empty({w->sizes[0] + periodic}, w->dtype));
   Tensor result = periodic ? op::slice(r, more.back(), 0, 0, w->sizes[0]) : more.back();
@@ -71,18 +70,18 @@ ValueList run_window_of_terms(Run& r, Args& a, int terms) {
   return {result};
 }
 
+ValueList drawn_sized(Run& r, const Args& a, std::size_t size, DType usual) {
+  return {r.empty(a.dims(size), a.dtype_or(size + 1, usual))};
+}
+
 }  // namespace
 
 void register_factories(OpTable& t) {
-  const auto sized = [](Run& r, Args& a, std::size_t size, std::size_t dtype, DType usual) -> ValueList {
-    return {r.empty(a.dims(size), a.dtype_or(dtype, usual))};
-  };
-  static const auto make = sized;
-  t.add("aten::randint", "high, size, dtype=None", [](Run& r, Args& a) { return make(r, a, 1, 2, DType::int64); });
+  t.add("aten::randint", "high, size, dtype=None", [](Run& r, Args& a) { return drawn_sized(r, a, 1, DType::int64); });
   t.add("aten::randint.low", "low, high, size, dtype=None",
-        [](Run& r, Args& a) { return make(r, a, 2, 3, DType::int64); });
+        [](Run& r, Args& a) { return drawn_sized(r, a, 2, DType::int64); });
   t.add("aten::normal.float_float", "mean, std, size, dtype=None",
-        [](Run& r, Args& a) { return make(r, a, 2, 3, DType::float32); });
+        [](Run& r, Args& a) { return drawn_sized(r, a, 2, DType::float32); });
   t.add("aten::randint_like.low_dtype", "self, low, high, dtype=None",
         [](Run& r, Args& a) -> ValueList { return {r.empty_like(a.tensor(0), a.dtype_or(3, a.tensor(0)->dtype))}; });
   t.add("aten::randperm", "n, dtype=None", run_randperm);

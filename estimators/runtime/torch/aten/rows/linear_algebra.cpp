@@ -165,7 +165,7 @@ ValueList solve(Run& r, Args& a, bool check) {
   Factors f = factorize(r, x);
   solving(r, batch_of(x));
   if (check) check_errors(r, f.info);
-  Node* node = r.record({x, b}, {y}, [](Run& r, Node& n, TensorList& g) {
+  Node* node = r.record({x, b}, {y}, [](Run& r, Node& n, TensorList&) {
     TensorList out(2);
     out[1] = r.empty_like(n.saved[2]);
     solving(r, batch_of(n.inputs[0]));
@@ -173,7 +173,6 @@ ValueList solve(Run& r, Args& a, bool check) {
       Tensor product = r.empty(n.inputs[0].sizes, n.inputs[0].dtype);
       out[0] = r.empty(n.inputs[0].sizes, n.inputs[0].dtype);
     }
-    (void)g;
     return out;
   });
   r.save(node, f.lu), r.save(node, f.pivots), r.save_output(node, y);

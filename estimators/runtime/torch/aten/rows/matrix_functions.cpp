@@ -1,4 +1,5 @@
 // Powers, exponentials, norms and chains of products of matrices (native/LinearAlgebra.cpp).
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <vector>
@@ -38,11 +39,13 @@ ValueList run_power(Run& r, Args& a) {
 /// The order of products that takes the fewest multiplications.
 ValueList run_multi_dot(Run& r, Args& a) {
   TensorList parts = a.tensors(0);
-  if (parts.empty()) fail_input("aten::linalg_multi_dot gets no tensors", "aten::linalg_multi_dot");
+  if (parts.empty() || !std::all_of(parts.begin(), parts.end(), [](const Tensor& t) { return bool(t); }))
+    fail_input("aten::linalg_multi_dot gets no tensors", "aten::linalg_multi_dot");
   const std::size_t n = parts.size();
   const bool row = parts.front()->rank() == 1, column = n > 1 && parts.back()->rank() == 1;
   if (row) parts.front() = op::unsqueeze(r, parts.front(), 0);
   if (column) parts.back() = op::unsqueeze(r, parts.back(), 1);
+  for (const Tensor& t : parts) linear::expect_matrix(t);
   std::vector<double> sizes{static_cast<double>(parts[0]->sizes[0])};
   for (const Tensor& t : parts) sizes.push_back(static_cast<double>(t->sizes[1]));
   std::vector<std::vector<double>> cost(n, std::vector<double>(n, 0));
@@ -81,6 +84,9 @@ ValueList run_matrix_norm(Run& r, Args& a) {
     return call_op(r, "aten::amax", {s, ValueList{Value(-1)}, a[3]});
   }
   const Dims d = to_dims(dims, "aten::linalg_matrix_norm");
+  if (d.size() != 2)
+    fail_input("a norm of matrices has two dimensions", "aten::linalg_matrix_norm",
+               "the model file does not fit these shapes");
   Tensor sums =
       call_op(r, "aten::linalg_vector_norm", {x, 1, ValueList{Value(p == 1 ? d[0] : d[1])}, a[3]})[0].tensor();
   return call_op(r, "aten::amax", {sums, ValueList{Value(-1)}, a[3]});
