@@ -9,6 +9,7 @@
 #include "estimators/runtime/torch/aten/autocast.h"
 #include "estimators/runtime/torch/aten/collectives.h"
 #include "estimators/runtime/torch/aten/fp8.h"
+#include "estimators/runtime/torch/aten/ops.h"
 #include "estimators/runtime/torch/profile/profile.h"
 
 namespace memplan {
@@ -156,6 +157,10 @@ ValueList call_op(Run& run, const Row& row, std::vector<Value> args,
 
 ValueList call_op(Run& run, std::string_view name, std::vector<Value> args) {
   return call_op(run, run.profile.ops->at(name), std::move(args), {});
+}
+
+Tensor op::call(Run& run, std::string_view name, std::vector<Value> args) {
+  return call_op(run, name, std::move(args))[0].tensor();
 }
 
 const Row& row_named(const Run& run, std::string_view name) { return run.profile.ops->at(name); }

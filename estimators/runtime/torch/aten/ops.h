@@ -6,10 +6,17 @@
 #include <functional>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "estimators/runtime/torch/aten/run.h"
+#include "estimators/runtime/torch/aten/value.h"
 
 namespace memplan::op {
+
+/// The first result of the op of that name in the run's version of PyTorch, which must have it.
+Tensor call(Run&, std::string_view name, std::vector<Value> args);
+/// The list of tensors that is the call's first argument. Failure(input) where it is empty or one is missing.
+TensorList some_tensors(const Args&);
 
 enum class Format { preserve, contiguous, channels_last };
 

@@ -19,14 +19,6 @@ void expect_rank(const Tensor& x, int rank, const Args& a) {
                "the model file does not fit these shapes");
 }
 
-/// A list of one tensor or more, none of which is missing.
-TensorList joined_tensors(const Args& a) {
-  TensorList parts = a.tensors(0);
-  if (parts.empty() || !std::all_of(parts.begin(), parts.end(), [](const Tensor& t) { return bool(t); }))
-    fail_input(fmt::format("{} gets no list of tensors", a.op()), std::string(a.op()));
-  return parts;
-}
-
 ValueList last_dim() { return {Value(-1)}; }
 
 ValueList run_inner(Run& r, Args& a) {
@@ -97,7 +89,7 @@ ValueList run_kron(Run& r, Args& a) {
 }
 
 ValueList run_block_diag(Run& r, Args& a) {
-  const TensorList parts = joined_tensors(a);
+  const TensorList parts = op::some_tensors(a);
   Dims sizes{0, 0};
   std::vector<Dims> of;
   for (const Tensor& t : parts) {
@@ -120,7 +112,7 @@ ValueList run_block_diag(Run& r, Args& a) {
 }
 
 ValueList run_column_stack(Run& r, Args& a) {
-  TensorList parts = joined_tensors(a);
+  TensorList parts = op::some_tensors(a);
   for (Tensor& t : parts)
     if (t->rank() < 2) t = op::reshape(r, t, {t->numel(), 1});
   return {op::cat(r, parts, 1)};
@@ -232,11 +224,11 @@ ValueList run_index_reduce(Run& r, Args& a) {
   const int dim = op::wrap_dim(a.integer(1), x->rank());
   Node* node = r.record({x, source}, {y}, [dim](Run& r, Node& n, TensorList& g) {
     const Tensor x = n.saved[0], source = n.saved[1], index = n.saved[2], y = n.saved[3];
-    Tensor taken = call_op(r, "aten::index_select", {y, dim, index})[0].tensor();
+    Tensor taken = op::call(r, "aten::index_select", {y, dim, index});
     Tensor own = op::pointwise(r, {x, y}, x->dtype), share = op::pointwise(r, {source, taken}, x->dtype);
     Tensor count = r.empty_like(x), part = op::div(r, g[0], count);
     TensorList out{op::mul(r, own, part), {}};
-    if (n.wants(1)) out[1] = op::mul(r, share, call_op(r, "aten::index_select", {part, dim, index})[0].tensor());
+    if (n.wants(1)) out[1] = op::mul(r, share, op::call(r, "aten::index_select", {part, dim, index}));
     return out;
   });
   r.save(node, x), r.save(node, source), r.save(node, a.tensor(2)), r.save_output(node, y);
@@ -266,7 +258,7 @@ ValueList run_repeat_counts(Run& r, Args& a) {
   Tensor index;
   {
     ScopedValue<bool> no_grad(r.grad_mode, false);
-    Tensor ends = call_op(r, "aten::cumsum", {counts, 0})[0].tensor();
+    Tensor ends = op::call(r, "aten::cumsum", {counts, 0});
     { Tensor temp = r.scratch(scan_temp(counts->numel(), 4480)); }
     index = r.empty({a.integer(3)}, DType::int64);
   }

@@ -1,4 +1,4 @@
-// Tensors drawn at random and windows of signals.
+// Tensors drawn at random, windows of signals and places in triangles.
 #include <algorithm>
 #include <cmath>
 
@@ -70,6 +70,19 @@ ValueList run_window_of_terms(Run& r, Args& a, int terms) {
   return {result};
 }
 
+/// Rows and columns of the places in a triangle.
+ValueList run_triangle(Run& r, Args& a) {
+  const std::int64_t rows = a.integer(0), columns = a.integer(1), offset = a.integer(2);
+  const bool upper = a.op() == "aten::triu_indices";
+  if (rows < 0 || columns < 0 || rows > 1'000'000) fail_input("a triangle of such a size", std::string(a.op()));
+  std::int64_t places = 0;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const std::int64_t below = std::clamp<std::int64_t>(upper ? i + offset : i + offset + 1, 0, columns);
+    places += upper ? columns - below : below;
+  }
+  return {r.empty({2, places}, a.dtype_or(3, DType::int64))};
+}
+
 ValueList drawn_sized(Run& r, const Args& a, std::size_t size, DType usual) {
   return {r.empty(a.dims(size), a.dtype_or(size + 1, usual))};
 }
@@ -110,6 +123,8 @@ void register_factories(OpTable& t) {
         [](Run& r, Args& a) -> ValueList { return {r.empty({a.integer(0) / 2 + 1}, a.dtype_or(2, DType::float32))}; });
   t.add("aten::logspace", "start, end, steps, base=10.0, dtype=None",
         [](Run& r, Args& a) -> ValueList { return {r.empty({a.integer(2)}, a.dtype_or(4, DType::float32))}; });
+  for (const char* name : {"aten::triu_indices", "aten::tril_indices"})
+    t.add(name, "row, col, offset=0, dtype=None", run_triangle);
 }
 
 }  // namespace memplan

@@ -65,26 +65,17 @@ Tensor permutation_sign(Run& r, const Tensor& x) {
 
 /// lu_solve with factors that the forward pass has kept; its columns lie one after the other.
 Tensor solve_again(Run& r, const InputMeta& of) {
-  Dims batch = of.sizes;
-  const std::int64_t columns = batch[batch.size() - 1], rows = batch[batch.size() - 2];
-  batch.erase(batch.size() - 1);
-  batch.erase(batch.size() - 1);
-  Tensor out = by_columns(r, batch, rows, columns, of.dtype);
+  const Dims batch = batch_of(of.sizes);
+  const int rank = of.sizes.size();
+  Tensor out = by_columns(r, batch, of.sizes[rank - 2], of.sizes[rank - 1], of.dtype);
   two_pointers(r, batch);
   return out;
-}
-
-Dims batch_of(const InputMeta& of) {
-  Dims batch = of.sizes;
-  batch.erase(batch.size() - 1);
-  batch.erase(batch.size() - 1);
-  return batch;
 }
 
 /// linalg_det_singular's way around zeros on the diagonal, which every gradient takes.
 TensorList det_backward(Run& r, Node& n, TensorList& g) {
   const InputMeta& of = n.inputs[0];
-  const Dims lines = with(batch_of(of), {of.sizes[of.sizes.size() - 1]});
+  const Dims lines = with(batch_of(of.sizes), {of.sizes[of.sizes.size() - 1]});
   Tensor scaled = op::pointwise(r, {g[0]}, of.dtype), embedded = r.empty(of.sizes, of.dtype);
   Tensor small = r.empty(lines, DType::boolean), diagonal;
   {
@@ -168,7 +159,7 @@ ValueList solve(Run& r, Args& a, bool check) {
   Node* node = r.record({x, b}, {y}, [](Run& r, Node& n, TensorList&) {
     TensorList out(2);
     out[1] = r.empty_like(n.saved[2]);
-    solving(r, batch_of(n.inputs[0]));
+    solving(r, batch_of(n.inputs[0].sizes));
     if (n.wants(0)) {
       Tensor product = r.empty(n.inputs[0].sizes, n.inputs[0].dtype);
       out[0] = r.empty(n.inputs[0].sizes, n.inputs[0].dtype);

@@ -36,7 +36,7 @@ Tensor nll_loss(Run& r, Tensor x, const Tensor& target, const Tensor& weight, st
   return y;
 }
 
-Tensor call(Run& r, const char* name, ValueList args) { return call_op(r, name, std::move(args))[0].tensor(); }
+using op::call;
 
 Tensor reduce(Run& r, const Tensor& full, std::int64_t reduction) {
   if (reduction == none) return full;

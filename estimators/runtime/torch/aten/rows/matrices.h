@@ -8,25 +8,26 @@
 
 namespace memplan::linear {
 
-inline void expect_matrix(const Tensor& x) {
-  if (x->rank() < 2) fail_input("a matrix is needed", {}, "the model file does not fit these shapes");
+inline void expect_matrix(const Dims& sizes) {
+  if (sizes.size() < 2) fail_input("a matrix is needed", {}, "the model file does not fit these shapes");
 }
 
 /// Leading sizes, and the last two.
-inline Dims batch_of(const Tensor& x) {
-  expect_matrix(x);
+inline Dims batch_of(const Dims& sizes) {
+  expect_matrix(sizes);
   Dims out;
-  for (int i = 0; i + 2 < x->rank(); ++i) out.push_back(x->sizes[i]);
+  for (int i = 0; i + 2 < sizes.size(); ++i) out.push_back(sizes[i]);
   return out;
 }
+inline Dims batch_of(const Tensor& x) { return batch_of(x->sizes); }
 
 inline std::int64_t rows_of(const Tensor& x) {
-  expect_matrix(x);
+  expect_matrix(x->sizes);
   return x->sizes[x->rank() - 2];
 }
 
 inline std::int64_t columns_of(const Tensor& x) {
-  expect_matrix(x);
+  expect_matrix(x->sizes);
   return x->sizes[x->rank() - 1];
 }
 

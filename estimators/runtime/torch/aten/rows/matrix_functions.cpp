@@ -1,5 +1,4 @@
 // Powers, exponentials, norms and chains of products of matrices (native/LinearAlgebra.cpp).
-#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <vector>
@@ -38,14 +37,12 @@ ValueList run_power(Run& r, Args& a) {
 
 /// The order of products that takes the fewest multiplications.
 ValueList run_multi_dot(Run& r, Args& a) {
-  TensorList parts = a.tensors(0);
-  if (parts.empty() || !std::all_of(parts.begin(), parts.end(), [](const Tensor& t) { return bool(t); }))
-    fail_input("aten::linalg_multi_dot gets no tensors", "aten::linalg_multi_dot");
+  TensorList parts = op::some_tensors(a);
   const std::size_t n = parts.size();
   const bool row = parts.front()->rank() == 1, column = n > 1 && parts.back()->rank() == 1;
   if (row) parts.front() = op::unsqueeze(r, parts.front(), 0);
   if (column) parts.back() = op::unsqueeze(r, parts.back(), 1);
-  for (const Tensor& t : parts) linear::expect_matrix(t);
+  for (const Tensor& t : parts) linear::expect_matrix(t->sizes);
   std::vector<double> sizes{static_cast<double>(parts[0]->sizes[0])};
   for (const Tensor& t : parts) sizes.push_back(static_cast<double>(t->sizes[1]));
   std::vector<std::vector<double>> cost(n, std::vector<double>(n, 0));
@@ -87,8 +84,7 @@ ValueList run_matrix_norm(Run& r, Args& a) {
   if (d.size() != 2)
     fail_input("a norm of matrices has two dimensions", "aten::linalg_matrix_norm",
                "the model file does not fit these shapes");
-  Tensor sums =
-      call_op(r, "aten::linalg_vector_norm", {x, 1, ValueList{Value(p == 1 ? d[0] : d[1])}, a[3]})[0].tensor();
+  Tensor sums = op::call(r, "aten::linalg_vector_norm", {x, 1, ValueList{Value(p == 1 ? d[0] : d[1])}, a[3]});
   return call_op(r, "aten::amax", {sums, ValueList{Value(-1)}, a[3]});
 }
 
@@ -106,21 +102,23 @@ ValueList run_pinv(Run& r, Args& a) {
   return {y};
 }
 
+/// What one squaring of a matrix exponential works in.
+void square(Run& r, const Dims& sizes, DType dtype) {
+  Tensor product = r.empty(sizes, dtype), powers = r.empty(with(sizes, {2}), dtype), last = r.empty(sizes, dtype);
+}
+
 /// By scaling and squaring; backward of a matrix of twice the size.
 ValueList run_exp(Run& r, Args& a) {
   Tensor x = a.tensor(0), y = r.empty(x->sizes, x->dtype);
-  {
-    Tensor square = r.empty(x->sizes, x->dtype), powers = r.empty(with(x->sizes, {2}), x->dtype),
-           last = r.empty(x->sizes, x->dtype);
-  }
+  square(r, x->sizes, x->dtype);
   Node* node = r.record({x}, {y}, [](Run& r, Node& n, TensorList&) {
-    const Dims four = with(n.inputs[0].sizes, {4});
+    const InputMeta& of = n.inputs[0];
+    const Dims four = with(of.sizes, {4});
     {
-      Tensor whole = r.empty(four, n.inputs[0].dtype), result = r.empty(four, n.inputs[0].dtype);
-      Tensor square = r.empty(four, n.inputs[0].dtype), powers = r.empty(with(four, {2}), n.inputs[0].dtype),
-             last = r.empty(four, n.inputs[0].dtype);
+      Tensor whole = r.empty(four, of.dtype), result = r.empty(four, of.dtype);
+      square(r, four, of.dtype);
     }
-    return TensorList{r.empty(n.inputs[0].sizes, n.inputs[0].dtype)};
+    return TensorList{r.empty(of.sizes, of.dtype)};
   });
   r.save(node, x);
   return {y};

@@ -1,5 +1,4 @@
 // Names that PyTorch gives an op beside its own (native_functions.yaml: "alias of", and composites that only call it).
-#include <array>
 #include <string>
 
 #include "estimators/runtime/torch/aten/op_table.h"
@@ -66,10 +65,6 @@ constexpr std::pair<std::string_view, std::string_view> binary[] = {
     {"less", "lt"},      {"greater_equal", "ge"}, {"less_equal", "le"}, {"not_equal", "ne"},
 };
 
-void name_again(OpTable& t, const std::string& name, const std::string& row) {
-  if (t.find(row)) t.also(name, row);
-}
-
 }  // namespace
 
 void register_other_names(OpTable& t) {
@@ -79,8 +74,7 @@ void register_other_names(OpTable& t) {
       t.also("aten::" + std::string(name) + in_place, "aten::" + std::string(row) + in_place);
     for (const auto& [name, row] : binary)
       for (const std::string overload : {".Tensor", ".Scalar"})
-        name_again(t, "aten::" + std::string(name) + in_place + overload,
-                   "aten::" + std::string(row) + in_place + overload);
+        t.also("aten::" + std::string(name) + in_place + overload, "aten::" + std::string(row) + in_place + overload);
   }
 }
 

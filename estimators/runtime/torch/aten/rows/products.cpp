@@ -300,6 +300,42 @@ ValueList run_grouped_mm(Run& r, Args& args) {
   return {y};
 }
 
+/// _trilinear: for each feature of the result a product of the first input with its matrix, times the second.
+ValueList run_bilinear(Run& r, Args& a) {
+  Tensor x = a.tensor(0), other = a.tensor(1), weight = a.tensor(2);
+  if (x->rank() < 1 || other->rank() < 1 || weight->rank() != 3)
+    fail_input("a bilinear layer gets other tensors than it takes", "aten::bilinear",
+               "the model file does not fit these shapes");
+  Dims sizes = x->sizes;
+  const int last = sizes.size() - 1;
+  const std::int64_t features = weight->sizes[0], n = x->numel() / std::max<std::int64_t>(1, x->sizes[last]);
+  sizes[last] = features;
+  Tensor y = r.empty({n, features}, op::result_type({x, other, weight}));
+  const auto products = [](Run& r, std::int64_t times, std::int64_t n, std::int64_t wide, DType dtype) {
+    for (std::int64_t k = 0; k < times; ++k) {
+      Tensor product = r.empty({n, wide}, dtype), part = r.empty({n}, dtype);
+      product = {};
+    }
+  };
+  products(r, features, n, other->sizes[last], y->dtype);
+  Node* node = r.record({x, other, weight}, {y}, [n](Run& r, Node& node, TensorList& g) {
+    TensorList out(3);
+    const std::int64_t features = node.inputs[2].sizes[0],
+                       wide = checked_mul(node.inputs[2].sizes[1], node.inputs[2].sizes[2]);
+    for (int i : {0, 1, 2}) {
+      if (!node.wants(i)) continue;
+      out[static_cast<std::size_t>(i)] = r.empty(node.inputs[static_cast<std::size_t>(i)].sizes, g[0]->dtype);
+      Tensor product = r.empty({n, i == 2 ? wide / std::max<std::int64_t>(1, features)
+                                          : wide / std::max<std::int64_t>(1, node.inputs[2].sizes[1])},
+                               g[0]->dtype);
+    }
+    return out;
+  });
+  r.save(node, x), r.save(node, other), r.save(node, weight);
+  Tensor out = op::reshape(r, y, sizes);
+  return {a.none(3) ? out : op::add(r, out, a.tensor(3))};
+}
+
 }  // namespace
 
 void register_products(OpTable& t) {
@@ -331,6 +367,7 @@ void register_products(OpTable& t) {
       "-1).matmul(x1)}");
   t.add("aten::einsum", "equation, tensors, path=None",
         [](Run& r, Args& a) -> ValueList { return {op::einsum(r, a.string_or(0, ""), a.tensors(1))}; });
+  t.add("aten::bilinear", "input1, input2, weight, bias=None", run_bilinear, Fidelity::modelled);
 }
 
 }  // namespace memplan

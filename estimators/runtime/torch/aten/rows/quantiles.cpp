@@ -23,7 +23,7 @@ ValueList run_nanmean(Run& r, Args& a) {
     Tensor numbers = op::pointwise(r, {x}, DType::boolean);
     count = op::sum(r, numbers, dims, a.boolean(2));
   }
-  return {op::div(r, call_op(r, "aten::nansum", {x, a[1], a[2], a[3]})[0].tensor(), count)};
+  return {op::div(r, op::call(r, "aten::nansum", {x, a[1], a[2], a[3]}), count)};
 }
 
 /// quantile_compute (native/Sorting.cpp): the last dimension is sorted, the two neighbours of each rank are gathered
@@ -50,12 +50,10 @@ Tensor between_neighbours(Run& r, const Tensor& sorted, std::int64_t ranks, bool
       highest = any = Tensor();
     }
   }
-  const auto gathered = [&](const Tensor& places) {
-    return call_op(r, "aten::gather", {sorted, -1, places})[0].tensor();
-  };
+  const auto gathered = [&](const Tensor& places) { return op::call(r, "aten::gather", {sorted, -1, places}); };
   Tensor below = r.empty(sizes, DType::int64), y = gathered(below), weights = r.empty(sizes, dtype);
   Tensor above = r.empty(sizes, DType::int64), upper = gathered(above);
-  return call_op(r, "aten::lerp_.Tensor", {y, upper, weights})[0].tensor();
+  return op::call(r, "aten::lerp_.Tensor", {y, upper, weights});
 }
 
 ValueList run_quantile(Run& r, Args& a) {
@@ -64,7 +62,7 @@ ValueList run_quantile(Run& r, Args& a) {
   const int rank = x->rank(), dim = all ? 0 : op::wrap_dim(a.integer(2), rank);
   const bool turned = !all && dim != rank - 1;
   Tensor line = all ? op::flatten(r, x, 0, -1) : turned ? op::transpose(r, op::unsqueeze(r, x, rank), dim, rank) : x;
-  Tensor sorted = call_op(r, "aten::sort", {line, -1})[0].tensor();
+  Tensor sorted = op::call(r, "aten::sort", {line, -1});
   Tensor out = between_neighbours(r, sorted, q->rank() == 0 ? 1 : q->sizes[0], a.op().starts_with("aten::nan"));
   // Ranks stand last: those of several come first, that of one takes the place of the dimension.
   if (turned && !keep) out = op::squeeze(r, out, dim);

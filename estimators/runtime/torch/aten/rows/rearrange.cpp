@@ -4,6 +4,13 @@
 
 namespace memplan {
 
+TensorList op::some_tensors(const Args& a) {
+  TensorList parts = a.tensors(0);
+  if (parts.empty() || !std::all_of(parts.begin(), parts.end(), [](const Tensor& t) { return bool(t); }))
+    fail_input(std::string(a.op()) + " gets no list of tensors", std::string(a.op()));
+  return parts;
+}
+
 namespace {
 
 Tensor zeros(Run& r, const Dims& sizes, DType dtype) { return r.empty(sizes, dtype); }
@@ -88,16 +95,8 @@ ValueList run_repeat_interleave(Run& r, Args& a) {
   return {op::flatten(r, op::clone(r, op::expand(r, wide, sizes), op::Format::contiguous), d, d + 1)};
 }
 
-/// A list of one tensor or more, none of which is missing.
-TensorList some_tensors(const Args& a) {
-  TensorList parts = a.tensors(0);
-  if (parts.empty() || !std::all_of(parts.begin(), parts.end(), [](const Tensor& t) { return bool(t); }))
-    fail_input(std::string(a.op()) + " gets no list of tensors", std::string(a.op()));
-  return parts;
-}
-
 ValueList run_stack(Run& r, Args& a) {
-  const TensorList parts = some_tensors(a);
+  const TensorList parts = op::some_tensors(a);
   const int d = op::wrap_dim(a.integer(1), parts[0]->rank() + 1);
   Dims sizes = parts[0]->sizes;
   sizes.insert(d, static_cast<std::int64_t>(parts.size()));
@@ -113,7 +112,7 @@ ValueList run_stack(Run& r, Args& a) {
 
 ValueList run_join(Run& r, Args& a) {
   // hstack, vstack and dstack: at least 1-D, 2-D or 3-D, then one cat.
-  TensorList parts = some_tensors(a);
+  TensorList parts = op::some_tensors(a);
   const bool vertical = a.op() == "aten::vstack";
   for (Tensor& t : parts) {
     if (vertical && t->rank() == 1) t = op::unsqueeze(r, t, 0);

@@ -8,10 +8,6 @@ namespace memplan {
 
 namespace {
 
-Tensor call(Run& r, std::string_view name, std::vector<Value> args) {
-  return call_op(r, name, std::move(args))[0].tensor();
-}
-
 /// A window that is shorter than the transform stands in the middle of zeros.
 Tensor whole_window(Run& r, const Args& a, std::size_t at, std::int64_t size, std::int64_t length, DType dtype) {
   Tensor window = a.none(at) ? Tensor() : a.tensor(at);
@@ -32,13 +28,13 @@ ValueList run_stft(Run& r, Args& a) {
   const std::int64_t frames = 1 + (x->sizes[1] - size) / hop;
   const auto numbers = [](std::initializer_list<std::int64_t> n) { return Value(ValueList(n.begin(), n.end())); };
   Tensor parts =
-      call(r, "aten::as_strided",
-           {x, numbers({x->sizes[0], frames, size}), numbers({x->strides[0], hop * x->strides[1], x->strides[1]})});
+      op::call(r, "aten::as_strided",
+               {x, numbers({x->sizes[0], frames, size}), numbers({x->strides[0], hop * x->strides[1], x->strides[1]})});
   if (window) parts = op::mul(r, parts, window);
   const bool complex = is_complex(parts->dtype), half = a.none(6) ? !complex : a.boolean(6);
-  Tensor y = op::transpose(r, call(r, half ? "aten::fft_rfft" : "aten::fft_fft", {parts}), 1, 2);
+  Tensor y = op::transpose(r, op::call(r, half ? "aten::fft_rfft" : "aten::fft_fft", {parts}), 1, 2);
   if (single) y = op::squeeze(r, y, 0);
-  return {!a.none(7) && a.boolean(7) ? y : call(r, "aten::view_as_real", {y})};
+  return {!a.none(7) && a.boolean(7) ? y : op::call(r, "aten::view_as_real", {y})};
 }
 
 /// The windows are added where they lie, and what they add up to divides their sum.
@@ -52,7 +48,7 @@ ValueList run_istft(Run& r, Args& a) {
   const std::int64_t batch = x->sizes[0], frames = x->sizes[2];
   Tensor window = whole_window(r, a, 4, size, a.none(3) ? size : a.integer(3), DType::float32);
   if (!window) window = r.empty({size}, DType::float32);
-  Tensor parts = call(r, "aten::fft_irfft", {op::transpose(r, x, 1, 2), size, -1});
+  Tensor parts = op::call(r, "aten::fft_irfft", {op::transpose(r, x, 1, 2), size, -1});
   parts = op::mul(r, parts, window);
   const std::int64_t length = checked_mul(hop, frames - 1) + size, center = a.boolean(5) ? size / 2 : 0;
   Tensor sum = r.empty({batch, length}, parts->dtype);
@@ -70,19 +66,6 @@ ValueList run_istft(Run& r, Args& a) {
   return {single ? op::squeeze(r, y, 0) : y};
 }
 
-/// Rows and columns of the places in a triangle.
-ValueList run_triangle(Run& r, Args& a) {
-  const std::int64_t rows = a.integer(0), columns = a.integer(1), offset = a.integer(2);
-  const bool upper = a.op() == "aten::triu_indices";
-  if (rows < 0 || columns < 0 || rows > 1'000'000) fail_input("a triangle of such a size", std::string(a.op()));
-  std::int64_t places = 0;
-  for (std::int64_t i = 0; i < rows; ++i) {
-    const std::int64_t below = std::clamp<std::int64_t>(upper ? i + offset : i + offset + 1, 0, columns);
-    places += upper ? columns - below : below;
-  }
-  return {r.empty({2, places}, a.dtype_or(3, DType::int64))};
-}
-
 }  // namespace
 
 void register_short_time(OpTable& t) {
@@ -94,8 +77,6 @@ void register_short_time(OpTable& t) {
         "self, n_fft, hop_length=None, win_length=None, window=None, center=True, normalized=False, onesided=None, "
         "length=None, return_complex=False",
         run_istft, Fidelity::modelled);
-  for (const char* name : {"aten::triu_indices", "aten::tril_indices"})
-    t.add(name, "row, col, offset=0, dtype=None", run_triangle);
 }
 
 }  // namespace memplan

@@ -162,14 +162,12 @@ void register_sorting(OpTable& t) {
     ValueList out = sorted(r, x, static_cast<int>(a.integer(2)));
     return record_chosen(r, x, out[0].tensor(), out[1].tensor());
   });
-  t.add("aten::argsort", "self, dim=-1, descending=False", [](Run& r, Args& a) -> ValueList {
-    ScopedValue<bool> no_grad(r.grad_mode, false);
-    return {sorted(r, a.tensor(0), static_cast<int>(a.integer(1)))[1]};
-  });
-  t.add("aten::argsort.stable", "self, stable, dim=-1, descending=False", [](Run& r, Args& a) -> ValueList {
-    ScopedValue<bool> no_grad(r.grad_mode, false);
-    return {sorted(r, a.tensor(0), static_cast<int>(a.integer(2)))[1]};
-  });
+  for (const auto& [name, schema] : {std::pair{"aten::argsort", "self, dim=-1, descending=False"},
+                                     {"aten::argsort.stable", "self, stable, dim=-1, descending=False"}})
+    t.add(name, schema, [](Run& r, Args& a) -> ValueList {
+      ScopedValue<bool> no_grad(r.grad_mode, false);
+      return {sorted(r, a.tensor(0), static_cast<int>(a.integer(a.size() - 2)))[1]};
+    });
   for (const char* n : {"aten::max.dim", "aten::min.dim", "aten::median.dim", "aten::mode"})
     t.add(n, "self, dim=-1, keepdim=False", run_by_dim);
   t.add("aten::kthvalue", "self, k, dim=-1, keepdim=False", run_by_dim);

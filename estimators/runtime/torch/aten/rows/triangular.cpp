@@ -1,6 +1,5 @@
 // Systems of equations with a triangular matrix (native/BatchLinearAlgebra.cpp of PyTorch 2.11).
-#include "estimators/runtime/torch/aten/op_table.h"
-#include "estimators/runtime/torch/aten/ops.h"
+#include "estimators/runtime/torch/aten/rows/matrices.h"
 
 namespace memplan {
 
@@ -12,13 +11,7 @@ namespace {
 /// and B.
 Tensor solve(Run& r, const Tensor& a, const Tensor& b) {
   const int rank = b->rank();
-  Dims batch = b->sizes, of_a = a->sizes;
-  for (Dims* d : {&batch, &of_a}) {
-    d->erase(d->size() - 1);
-    d->erase(d->size() - 1);
-  }
-  const bool same_batch = batch == of_a;
-  batch = op::broadcast(batch, of_a);
+  const Dims of_a = linear::batch_of(a), of_b = linear::batch_of(b), batch = op::broadcast(of_b, of_a);
   Dims turned = batch;
   turned.push_back(b->size(-1));
   turned.push_back(b->size(-2));
@@ -29,7 +22,7 @@ Tensor solve(Run& r, const Tensor& a, const Tensor& b) {
   {
     ScopedValue<bool> no_grad(r.grad_mode, false);
     y = op::transpose(r, r.empty(turned, b->dtype), rank - 2, rank - 1);
-    if (!same_batch || (!is_contiguous(*a) && !is_contiguous(*op::transpose(r, a, a->rank() - 2, a->rank() - 1))))
+    if (of_a != of_b || (!is_contiguous(*a) && !is_contiguous(*op::transpose(r, a, a->rank() - 2, a->rank() - 1))))
       copy = r.scratch(bytes_of(a->dtype, checked_mul(checked_mul(count, a->size(-1)), a->size(-1))));
   }
   r.use_cublas();

@@ -2,9 +2,6 @@
 // a zero-filled full-size tensor where a part was taken (slice, select).
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <vector>
-
 #include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
 
