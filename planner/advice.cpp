@@ -6,6 +6,8 @@
 #include <functional>
 
 #include "estimators/base/threads.h"
+#include "estimators/base/unwrap.h"
+#include "estimators/estimate/range.h"
 #include "estimators/graph/dims.h"
 #include "estimators/setup/field.h"
 #include "estimators/setup/optimizers.h"
@@ -24,6 +26,7 @@ struct Trick {
   std::string snippet;
   std::string note;
   std::function<void(TrainingSetup&)> apply;  ///< empty: nothing to estimate
+  bool same_ops = false;                      ///< or parts of them: no more is open of it than of the setup itself
 };
 
 bool batch_is_open(const Model& model) {
@@ -44,7 +47,7 @@ void add_batch_tricks(const Model& model, const TrainingSetup& s, std::vector<Tr
   tricks.push_back({"smaller-batch", "a smaller batch", setting(Field::batch, half),
                     fmt::format("DataLoader(dataset, batch_size={})", half),
                     "fewer samples per optimizer step: the training itself changes",
-                    [&model, half](TrainingSetup& t) { t = with_batch(model, t, half); }});
+                    [&model, half](TrainingSetup& t) { t = with_batch(model, t, half); }, true});
   if (s.mode == Mode::training && batch % 2 == 0)
     tricks.push_back({"accumulation", "smaller micro-batches, accumulated",
                       fmt::format("{} {}", setting(Field::batch, half), setting(Field::accumulate, s.accumulate * 2)),
@@ -53,7 +56,8 @@ void add_batch_tricks(const Model& model, const TrainingSetup& s, std::vector<Tr
                       [&model, half](TrainingSetup& t) {
                         t = with_batch(model, t, half);
                         t.accumulate *= 2;
-                      }});
+                      },
+                      true});
 }
 
 void add_compiler_tricks(const TrainingSetup& s, std::vector<Trick>& tricks) {
@@ -94,34 +98,35 @@ void add_training_tricks(const TrainingSetup& s, const Device& device, std::vect
     tricks.push_back(
         {"checkpointing", "activation checkpointing of the repeated blocks", setting(Field::checkpoint, "blocks"),
          "block.forward = functools.partial(torch.utils.checkpoint.checkpoint, block.forward, use_reentrant=False)",
-         "one more forward pass of the blocks", [](TrainingSetup& t) { t.checkpoint = {"blocks"}; }});
+         "one more forward pass of the blocks", [](TrainingSetup& t) { t.checkpoint = {"blocks"}; }, true});
   const OptimizerKind k = s.optimizer.kind;
   if (optimizer_model(k).adam && s.optimizer.impl != OptimizerImpl::fused)
     tricks.push_back({"fused-optimizer", "the fused optimizer", setting(Field::optimizer_impl, "fused"),
                       "torch.optim.AdamW(model.parameters(), fused=True)",
                       "no temporaries as large as the parameters in optimizer.step()",
-                      [](TrainingSetup& t) { t.optimizer.impl = OptimizerImpl::fused; }});
+                      [](TrainingSetup& t) { t.optimizer.impl = OptimizerImpl::fused; }, true});
   if (k == OptimizerKind::adamw)
     tricks.push_back({"8-bit-optimizer", "8-bit optimizer state", setting(Field::optimizer, "adamw8bit"),
                       "bitsandbytes.optim.AdamW8bit(model.parameters())", "numerics of the optimizer change a little",
                       [](TrainingSetup& t) {
                         t.optimizer.kind = OptimizerKind::adamw8bit;
                         t.optimizer.impl = OptimizerImpl::automatic;
-                      }});
+                      },
+                      true});
   if (s.zero_grad == ZeroGrad::begin_keep)
     tricks.push_back({"set-to-none", "gradients set to None", setting(Field::zero_grad, "begin"),
                       "optimizer.zero_grad(set_to_none=True)", "the default of PyTorch since 2.0",
-                      [](TrainingSetup& t) { t.zero_grad = ZeroGrad::begin_set_none; }});
+                      [](TrainingSetup& t) { t.zero_grad = ZeroGrad::begin_set_none; }, true});
   if (!s.keep_loss_history)
     tricks.push_back({"loss-history", "what a list of losses costs (losses.append(loss))",
                       setting(Field::keep_loss_history), "losses.append(loss.item())",
                       "a kept loss keeps its graph, step after step",
-                      [](TrainingSetup& t) { t.keep_loss_history = true; }});
+                      [](TrainingSetup& t) { t.keep_loss_history = true; }, true});
   if (optimizer_model(k).adam && !s.offload.any())
     tricks.push_back({"offload", "optimizer state in host memory", setting(Field::offload, "optimizer"),
                       "DeepSpeed: \"offload_optimizer\": {\"device\": \"cpu\", \"pin_memory\": true}",
                       "gradients and weights cross the bus every step",
-                      [](TrainingSetup& t) { t.offload.optimizer = true; }});
+                      [](TrainingSetup& t) { t.offload.optimizer = true; }, true});
   if (!s.lora)
     tricks.push_back({"lora", "low-rank adapters on frozen weights", setting(Field::lora, "r=16"),
                       "model = peft.get_peft_model(model, peft.LoraConfig(r=16, target_modules=\"all-linear\"))",
@@ -158,7 +163,8 @@ void add_parallel_tricks(const Model& model, const TrainingSetup& s, const Devic
     }
   tricks.push_back({"multi-gpu", title, flags,
                     "for module in [*blocks, model]: fully_shard(module)   # under torchrun --nproc-per-node",
-                    "every GPU has its own samples; its activations stay", [shared](TrainingSetup& t) { t = shared; }});
+                    "every GPU has its own samples; its activations stay", [shared](TrainingSetup& t) { t = shared; },
+                    true});
   ParallelSetup tensor;
   tensor.gpus = tensor.tensor = 2;
   tensor.sequence_parallel = true;
@@ -168,7 +174,18 @@ void add_parallel_tricks(const Model& model, const TrainingSetup& s, const Devic
        setting(Field::gpus, "2") + " " + setting(Field::tensor_parallel, "2") + " " + setting(Field::sequence_parallel),
        "parallelize_module(model, mesh, {\"….q_proj\": ColwiseParallel(), \"….o_proj\": RowwiseParallel()})",
        "weights and most activations are divided; wants fast links",
-       [tensor](TrainingSetup& t) { t.parallel = tensor; }});
+       [tensor](TrainingSetup& t) { t.parallel = tensor; }, true});
+}
+
+/// A range costs several estimates: where the same ops run, what is open is what is open of the setup itself.
+Result<Estimate> with_trick(Tapes& tapes, const Trick& trick, const TrainingSetup& changed, const Device& device,
+                            Bytes margin, const Estimate& known) {
+  if (!trick.same_ops) return tapes.estimate_to_judge(changed, device, margin);
+  return catching([&] {
+    Estimate e = unwrap(estimate_planned_tape(*tapes.of(changed), changed, device));
+    conclude_range(e, known.sources);
+    return e;
+  });
 }
 
 /// Without those that this setup does not allow.
@@ -181,7 +198,7 @@ std::vector<Advice> estimated(Tapes& tapes, const TrainingSetup& setup, const De
     if (t.apply) {
       TrainingSetup changed = setup;
       t.apply(changed);
-      const Result<Estimate> e = tapes.estimate_to_judge(changed, device, margin);
+      const Result<Estimate> e = with_trick(tapes, t, changed, device, margin, known);
       if (!e) return;  // a model without repeated blocks, an optimizer without such an implementation …
       a.peak = e->peak.process;
       a.saves = known.peak.process - e->peak.process;
@@ -211,7 +228,7 @@ std::vector<Advice> advice(const Model& model, Tapes& tapes, const TrainingSetup
                                   "gives back only what is free at that moment, "
                                   "and the next step takes it again",
                                   to_human(bytes_of(known, Part::cached))),
-                      [](TrainingSetup& t) { t.allocator.expandable_segments = true; }});
+                      [](TrainingSetup& t) { t.allocator.expandable_segments = true; }, true});
   tricks.push_back({"monitoring", "watching what is used", "",
                     "torch.cuda.reset_peak_memory_stats(); …; print(torch.cuda.max_memory_allocated(), "
                     "torch.cuda.max_memory_reserved())",

@@ -13,6 +13,7 @@
 #include "planner/checkpointing/plan.h"
 #include "planner/parallel_search.h"
 #include "planner/setup_search.h"
+#include "planner/shared_ranges.h"
 
 namespace memplan {
 
@@ -38,7 +39,7 @@ class DeviceSearch : public SetupSearch {
  public:
   DeviceSearch(const Model& model, Tapes& tapes, const TrainingSetup& present, const Device& device, Bytes margin,
                const SuggestOptions& options)
-      : SetupSearch(device, margin, options), model_(model), tapes_(tapes) {
+      : SetupSearch(device, margin, options), model_(model), tapes_(tapes), ranges_(tapes, device, margin) {
     home_.batch = batch_of(model, present);
     const TrainingSetup plain = with_batch(model, present, home_.batch);
     space_ = make_space(model, plain, home_.batch, device, options.knobs, options.keep_samples);
@@ -95,10 +96,11 @@ class DeviceSearch : public SetupSearch {
     // Micro-batches after the first few repeat them; what is printed is estimated with all of them in the end.
     TrainingSetup few = c.setup;
     few.accumulate = std::min<std::int64_t>(few.accumulate, few_micro_batches);
-    const Estimate e = point == home_ ? unwrap(answer_for(model_, *tapes_.of(few), few, device_))
-                                      : unwrap(tapes_.estimate_to_judge(few, device_, margin_));
+    const Estimate e = point == home_
+                           ? unwrap(answer_for(model_, *tapes_.of(few), few, device_))
+                           : ranges_.to_compare(few, {key_of(point.choice, shapes_tape), point.batch, c.flags});
     judge_into(c, e);
-    open_[c.flags] = e.sources;
+    if (point == home_) ranges_.know(c.flags, e.sources);
     if (point == home_) out_.estimate = e, out_.parameters = e.parameter_count;
     c.time = step_time(take_rehearsal(point.choice), c.setup, point.batch, rates_, options_.time);
     for (std::uint8_t chosen : point.choice) c.changes += chosen > 0;
@@ -343,15 +345,13 @@ class DeviceSearch : public SetupSearch {
     return all;
   }
 
-  /// All micro-batches of the setup; false when that changes the verdict to one that does not fit. What is open of the
-  /// first few is what is open of all.
+  /// With all micro-batches and its own range; false when that changes the verdict to one that does not fit.
   bool confirm(Candidate& c) {
-    if (c.setup.accumulate <= few_micro_batches) return true;
+    if (c.setup.accumulate <= few_micro_batches && ranges_.has_own(c.flags)) return true;
     auto it = confirmed_.find(c.flags);
     if (it == confirmed_.end()) {
-      auto e = catching([&] { return unwrap(estimate_planned_tape(*tapes_.of(c.setup), c.setup, device_)); });
+      const auto e = catching([&] { return ranges_.to_answer(c.setup, c.flags); });
       if (!e) return false;
-      conclude_range(*e, open_[c.flags]);
       it = confirmed_.emplace(c.flags, std::make_pair(e->peak.process, judge(*e, device_, margin_))).first;
     }
     c.peak = it->second.first;
@@ -380,7 +380,7 @@ class DeviceSearch : public SetupSearch {
   std::map<std::vector<std::uint8_t>, double> excess_;
   std::map<Point, Result<Candidate>> known_;
   std::set<std::vector<std::uint8_t>> failed_;
-  std::map<std::string, std::vector<RangeSource>> open_;  ///< by flags, of what was estimated
+  SharedRanges ranges_;
   std::map<std::string, std::pair<Bytes, Judgement>> confirmed_;
   std::vector<Family> families_, taken_;
 };

@@ -15,8 +15,10 @@
 #include "estimators/estimate/trials.h"
 #include "estimators/frontends/recording/steps.h"
 #include "estimators/pipeline.h"
+#include "estimators/setup/repetitions.h"
 #include "estimators/tape/own_function.h"
 #include "estimators/tape/uses.h"
+#include "estimators/transforms/pipeline_parallel.h"
 
 namespace memplan {
 
@@ -176,26 +178,49 @@ std::vector<RangeSource> on_card(std::vector<RangeSource> sources, const Device&
 
 namespace {
 
+/// What trials are compared with: the setup's estimate, or that of fewer repetitions.
+struct Base {
+  const Model& model;
+  const Tape& tape;
+  TrainingSetup setup;
+  const Device& device;
+  Estimate estimate;
+  const Schedule* ran = nullptr;
+  std::shared_ptr<const Schedule> own{};  ///< where it was run for the trials
+};
+
+Base base_of(const Model& model, const Tape& tape, const TrainingSetup& setup, const Device& device, const Estimate& e,
+             const Schedule* ran) {
+  TrainingSetup resolved = setup;
+  resolved.parallel = resolve(setup.parallel);
+  const ParallelSetup& ranks = resolved.parallel;
+  const bool settles = ranks.pipeline > 1 && splits_backward(ranks.schedule);
+  const TrainingSetup least = least_repetitions(resolved, settles ? 3 * ranks.pipeline : 0);
+  if (tape.graph || (least.accumulate == setup.accumulate && least.parallel.micro_batches == ranks.micro_batches))
+    return {model, tape, setup, device, e, ran};
+  Base base{model, tape, least, device, {}};
+  base.estimate = unwrap(estimate_tape(tape, least, device, &base.own));
+  base.ran = base.own.get();
+  return base;
+}
+
 /// The trial's source; none where nothing can be run under its reading, which says nothing.
-std::optional<RangeSource> priced(const Trial& trial, const Model& model, const Tape& tape, const TrainingSetup& setup,
-                                  const Device& device, const Estimate& e, const Schedule* ran) {
+std::optional<RangeSource> priced(const Trial& trial, const Base& b) {
   try {
-    if (ran && trial.reading == falling_addresses())
-      return price(trial, e, unwrap(estimate_at_falling_addresses(tape, *ran, setup, device)));
-    const auto other = read_again(model, tape, setup, trial.reading);
+    if (b.ran && trial.reading == falling_addresses())
+      return price(trial, b.estimate, unwrap(estimate_at_falling_addresses(b.tape, *b.ran, b.setup, b.device)));
+    const auto other = read_again(b.model, b.tape, b.setup, trial.reading);
     std::optional<Estimate> again;
-    if (other) again = unwrap(estimate_tape(*other, setup, device));
-    return price(trial, e, again);
+    if (other) again = unwrap(estimate_tape(*other, b.setup, b.device));
+    return price(trial, b.estimate, again);
   } catch (const Failure&) {
     return std::nullopt;
   }
 }
 
-std::vector<RangeSource> all_sources(const std::vector<Trial>& trials, const Model& model, const Tape& tape,
-                                     const TrainingSetup& setup, const Device& device, const Estimate& e,
-                                     const Schedule* ran) {
+std::vector<RangeSource> all_sources(const std::vector<Trial>& trials, const Base& base) {
   std::vector<std::optional<RangeSource>> each(trials.size());
-  in_parallel(trials.size(), [&](std::size_t i) { each[i] = priced(trials[i], model, tape, setup, device, e, ran); });
+  in_parallel(trials.size(), [&](std::size_t i) { each[i] = priced(trials[i], base); });
   std::vector<RangeSource> sources;
   for (const auto& s : each)
     if (s) merge(sources, *s);
@@ -203,12 +228,12 @@ std::vector<RangeSource> all_sources(const std::vector<Trial>& trials, const Mod
 }
 
 /// One after the other, the likely one first, until they add up to more than the limit: more sources add no less.
-std::vector<RangeSource> sources_up_to(RangeLimit& limit, const std::vector<Trial>& trials, const Model& model,
-                                       const Tape& tape, const TrainingSetup& setup, const Device& device,
-                                       const Estimate& e, const Schedule* ran) {
+/// `peak`: of the estimate that gets the range.
+std::vector<RangeSource> sources_up_to(RangeLimit& limit, const std::vector<Trial>& trials, const Base& base,
+                                       Bytes peak) {
   std::vector<RangeSource> sources;
   const auto beyond = [&] {
-    Bytes high = e.peak.process;
+    Bytes high = peak;
     for (const RangeSource& s : sources)
       if (s.about != About::cast || s.moves_requested()) high += s.above.process;  // such casts may be left out
     return high > limit.process;
@@ -219,7 +244,7 @@ std::vector<RangeSource> sources_up_to(RangeLimit& limit, const std::vector<Tria
     std::rotate(order.begin(), order.begin() + limit.likely, order.begin() + limit.likely + 1);
   Bytes most;
   for (const std::size_t i : order) {
-    const auto s = priced(trials[i], model, tape, setup, device, e, ran);
+    const auto s = priced(trials[i], base);
     if (!s) continue;
     merge(sources, *s);
     if (s->above.process > most) most = s->above.process, limit.likely = i;
@@ -241,8 +266,11 @@ Estimate ranged(const Model& model, const Tape& tape, const TrainingSetup& setup
     std::erase_if(trials, [](const Trial& t) {
       return t.about != About::workspace && t.about != About::cast && t.about != About::allocator;
     });
-  std::vector<RangeSource> sources = limit ? sources_up_to(*limit, trials, model, tape, setup, device, e, ran)
-                                           : all_sources(trials, model, tape, setup, device, e, ran);
+  std::vector<RangeSource> sources;
+  if (!trials.empty()) {
+    const Base base = base_of(model, tape, setup, device, e, ran);
+    sources = limit ? sources_up_to(*limit, trials, base, e.peak.process) : all_sources(trials, base);
+  }
   if (tape.exported.recorded && setup.mode == Mode::training)
     if (const RangeSource s = unpacked_unread(tape); s.moves()) merge(sources, s);
   if (auto lengths = batches_of_other_lengths(model, tape, setup, device, e)) sources.push_back(std::move(*lengths));

@@ -16,6 +16,9 @@ inline constexpr std::size_t most_events = 4'000'000;
              "ask for fewer steps, micro-batches or GPUs (docs/limits.md)");
 }
 
+/// Of a pipeline rank whose micro-batches are all run, since each leaves something behind. Several kinds of ranks run.
+inline constexpr double most_pipeline_events = 1'000'000;
+
 /// Of micro-batches and steps that repeat each other and are all run.
 inline constexpr double most_repeated_events = 100'000;
 

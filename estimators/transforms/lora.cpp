@@ -113,6 +113,16 @@ std::set<std::string> chosen_paths(const Tape& tape, const std::vector<Layer>& l
   return paths;
 }
 
+/// Weights whose dtype the program asks for, `x.to(self.wo.weight.dtype)`. Packed ones would make integers of its
+/// activations: transformers keeps such layers as they are (`_keep_in_fp32_modules`, which its quantizers skip).
+std::set<ValueId> asked_for_dtype(const Tape& tape) {
+  std::set<ValueId> weights;
+  for (const Call& c : tape.calls)
+    if (c.op == "aten::type_as" && c.args.size() > 1)
+      if (const auto* other = std::get_if<ValueId>(&c.args[1].value)) weights.insert(*other);
+  return weights;
+}
+
 class Adapters {
  public:
   Adapters(Tape& tape, const LoraSetup& lora, Precision precision) : tape_(tape), lora_(lora), precision_(precision) {}
@@ -121,12 +131,14 @@ class Adapters {
     for (ValueId id : tape_.parameters) tape_.values[at(id)].requires_grad = false;
     const std::vector<Layer> layers = linear_layers(tape_);
     const std::set<std::string> paths = chosen_paths(tape_, layers, lora_.targets);
+    const std::set<ValueId> plain = asked_for_dtype(tape_);
     std::vector<Call> old = std::move(tape_.calls);
     tape_.calls.clear();
     std::size_t next = 0;
     for (const Layer& l : layers) {
       const std::string path = tape_.scopes[static_cast<std::size_t>(l.scope)].path;
-      const bool adapted = paths.count(path), packed = lora_.quantized && &l != &layers.back();
+      const bool adapted = paths.count(path),
+                 packed = lora_.quantized && &l != &layers.back() && !plain.count(l.weight);
       for (; next < static_cast<std::size_t>(l.first); ++next) append(std::move(old[next]));
       const std::int32_t base = adapted ? base_scope(l, path) : l.scope;
       if (packed) {

@@ -117,7 +117,8 @@ def test_the_same_bytes_every_time():
 
 def test_the_same_bytes_with_any_number_of_threads():
     for w in ((*GPT2, "--format", "json"), (model("resnet18"), "--gpu", "8GB", "--batch", "512", "--format", "json"), ("suggest", *GPT2, "--gpus", "4", "--format", "json"),
-              (*GPT2, "--gpus", "4", "--pp", "4", "--micro-batches", "8", "--format", "json")):
+              (*GPT2, "--gpus", "4", "--pp", "4", "--micro-batches", "8", "--format", "json"),
+              (model("t5-small"), "--gpu", "t4", "--accumulate", "2", "--qlora", "r=4", "--amp", "fp16", "--format", "json")):
         one = memplan(*w, env={"MEMPLAN_THREADS": "1"}, timeout=300)
         check(one.code in (0, 1) and one.out, one.err)
         for threads in ("2", "8"):

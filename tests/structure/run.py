@@ -23,7 +23,6 @@ LONGER = {
     "estimators/frontends/onnx/undo_folding.cpp": (440, "what one optimizer works out of parameters, undone kind by kind over the same graph"),
     "estimators/frontends/onnx/undo_merging.cpp": (434, "what one optimizer merges, made again over the same graph"),
     "estimators/runtime/torch/aten/rows/losses.cpp": (407, "one family of ops"),
-    "estimators/runtime/torch/step/pipeline_steps.cpp": (436, "one program: a rank of a pipeline"),
     "estimators/runtime/torch/wrappers/fsdp.cpp": (448, "one program: FSDP2 around a model; its streams and events depend on each other"),
     "memplan_torch/optimizers.cpp": (446, "the optimizers of torch.optim, one after the other"),
 }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "estimators/base/unwrap.h"
+#include "estimators/runtime/torch/step/pipeline_steps.h"
 #include "estimators/runtime/torch/step/steps.h"
 #include "estimators/setup/names.h"
 #include "estimators/transforms/checkpointing.h"
@@ -116,6 +117,33 @@ TEST_CASE("steps of several ranks and of inference are recorded once more likewi
   inference.mode = Mode::inference;
   inference.steps = 30;
   check_as_if_run(tape, inference);
+}
+
+TEST_CASE("a pipeline rank's third step is the second one") {
+  const Tape tape = two_layer_tape(8, 64, 128);
+  const Device device = choose_device("h100-80gb").device;
+  for (const PipelineSchedule schedule :
+       {PipelineSchedule::one_f_one_b, PipelineSchedule::gpipe, PipelineSchedule::interleaved,
+        PipelineSchedule::zero_bubble, PipelineSchedule::zbv})
+    for (const ZeroGrad zero_grad : {ZeroGrad::begin_set_none, ZeroGrad::end_set_none})
+      for (const std::int64_t micro_batches : {4, 12}) {
+        TrainingSetup setup;
+        setup.loss = Loss::sum;
+        setup.steps = 5;
+        setup.zero_grad = zero_grad;
+        setup.clip_grad_norm = micro_batches == 4;
+        setup.parallel.gpus = setup.parallel.pipeline = 2;
+        setup.parallel.schedule = schedule;
+        if (schedule == PipelineSchedule::interleaved || schedule == PipelineSchedule::zbv)
+          setup.parallel.virtual_stages = 2;
+        setup.parallel.micro_batches = micro_batches;
+        const Ranks ranks = resolve(setup.parallel);
+        setup.parallel = ranks;
+        const PipelineShapes shapes = pipeline_shapes(tape, setup, ranks, device);
+        for (const std::int64_t rank : {0, 1})
+          check_same(run_pipeline_steps(tape, setup, ranks, device, rank, shapes),
+                     run_pipeline_steps(tape, setup, ranks, device, rank, shapes, true));
+      }
 }
 
 namespace {

@@ -227,6 +227,43 @@ TEST_CASE("adapters go where peft puts them, and nothing else is trained") {
   CHECK_THROWS_AS(add_adapters(other, setup, Precision::fp32), Failure);
 }
 
+TEST_CASE("a layer whose weight's dtype the program asks for is not packed") {
+  // T5: hidden_states.to(self.wo.weight.dtype); transformers keeps `wo` in fp32 (_keep_in_fp32_modules).
+  testing::TapeBuilder b;
+  const auto root = b.scope("", "Model", -1);
+  b.input({8, 64});
+  b.linear("wi", 64, root);
+  const ValueId wo = b.value("wo.weight", ValueKind::parameter, {64, 64});
+  b.tape.parameters.push_back(wo);
+  b.x = b.call("aten::type_as", {{b.x}, {wo}}, root);
+  b.x = b.call("aten::linear", {{b.x}, {wo}}, b.scope("wo", "torch.nn.modules.linear.Linear", root));
+  b.linear("head", 64, root);
+  b.tape.outputs = {b.x};
+  LoraSetup setup;
+  setup.quantized = true;
+  add_adapters(b.tape, setup, Precision::amp_fp16);
+  for (const TapeValue& v : b.tape.values) {
+    if (v.name.starts_with("wi.") && v.name.ends_with("base_layer.weight")) CHECK(v.dtype == DType::uint8);
+    if (v.name.starts_with("wo.") && v.name.ends_with("base_layer.weight")) CHECK(v.dtype == DType::float32);
+  }
+  mark_last_uses(b.tape);
+  CHECK(allocated_peak(b.tape, summed()) > 0);
+}
+
+TEST_CASE("what an op makes of integers has no gradient") {
+  testing::TapeBuilder b;
+  const auto root = b.scope("", "Model", -1);
+  b.input({8, 64});
+  b.tape.values[static_cast<std::size_t>(b.x.index)].dtype = DType::uint8;
+  b.tape.values[static_cast<std::size_t>(b.x.index)].keeps_dtype = true;
+  b.linear("up", 64, root);
+  b.tape.outputs = {b.x};
+  mark_last_uses(b.tape);
+  const auto run = run_steps(b.tape, summed(), device());
+  REQUIRE_FALSE(run.ok());
+  CHECK(run.error().what == "the model has no floating output to take a loss of");
+}
+
 TEST_CASE("4-bit weights with double quantization take 4.127 bits each") {
   // arXiv 2305.14314: 4 bits, 8 bits per 64 weights, 32 bits per 64 * 256 weights.
   const std::int64_t width = 4096;

@@ -75,13 +75,17 @@ Node* make_node(Run& run, const Inputs& inputs, const Outputs& outputs, Backward
   }
   NodeRef owner(node);
   int nr = 0;
+  bool owned = false;
   for (const Tensor& t : outputs) {
     if (t && (is_floating(t->dtype) || is_complex(t->dtype))) {
       t->grad_fn = owner;
       t->output_nr = nr;
+      owned = true;
     }
     ++nr;
   }
+  // Integers have no gradient: the node goes with its last owner.
+  if (nr > 0 && !owned) return nullptr;
   node->outputs = std::max(nr, 1);
   // An in-place op has no outputs yet: rebase() takes the node over before anyone else looks at it.
   if (nr == 0) {

@@ -13,7 +13,9 @@
 #include "estimators/runtime/torch/step/loss.h"
 #include "estimators/runtime/torch/step/optimizer.h"
 #include "estimators/runtime/torch/step/rank_model.h"
+#include "estimators/runtime/torch/step/repetition.h"
 #include "estimators/runtime/torch/step/steps.h"
+#include "estimators/schedule/limits.h"
 #include "estimators/setup/run_dtype.h"
 #include "estimators/transforms/pipeline_parallel.h"
 
@@ -22,32 +24,6 @@ namespace memplan {
 namespace {
 
 using Shape = PipelineShapes::Shape;
-
-/// Notes the shape of every value as one forward pass of the whole model makes it.
-struct ShapeInference : CallHooks {
-  ShapeInference(const Tape& t, PipelineShapes& into) : tape(t), out(into) {}
-  void before(Run&, Environment&, std::int32_t, Lasting) override {}
-  void after(Run&, Environment& env, std::int32_t call) override {
-    for (ValueId id : tape.calls[static_cast<std::size_t>(call)].outputs) {
-      if (!id.valid()) continue;
-      const Value& v = env.values[static_cast<std::size_t>(id.index)];
-      if (v.is_tensor() && v.tensor()) out.shapes[id] = {v.tensor()->sizes, v.tensor()->dtype};
-    }
-  }
-  const Tape& tape;
-  PipelineShapes& out;
-};
-
-/// In the steady state every forward pass is followed by a backward pass, and each such pair repeats the one before.
-/// Three of them stand for all; GPipe has none.
-ParallelSetup without_repetitions(ParallelSetup p) {
-  if (p.schedule == PipelineSchedule::gpipe) return p;
-  // Of these every micro-batch leaves something behind until the next step: the gradients of what it received.
-  if (splits_backward(p.schedule)) return p;
-  const std::int64_t enough = p.schedule == PipelineSchedule::interleaved ? 3 * p.pipeline : p.pipeline + 3;
-  p.micro_batches = std::min(p.micro_batches, enough);
-  return p;
-}
 
 /// What a backward pass in two parts keeps between them.
 struct HalfWay {
@@ -106,7 +82,7 @@ class PipelineProgram {
     }
   }
 
-  void run() {
+  void run(bool in_full) {
     TensorList trainable;
     for (auto& c : chunks_) {
       c->model = std::make_unique<RankModel>(r_, c->stage.tape, setup_, parallel_);
@@ -114,7 +90,14 @@ class PipelineProgram {
       trainable.insert(trainable.end(), c->model->trainable.begin(), c->model->trainable.end());
     }
     optimizer_ = make_optimizer(r_, optimizer_of_rank(setup_), trainable);
+    std::vector<RecordMark> begins;
     for (std::int64_t s = 1, last = steps_run(setup_); s <= last; ++s) {
+      if (s == 3 && !in_full)
+        if (const auto carried = repeats_the_first(r_.schedule, begins[0], begins[1], buffers_)) {
+          repeat_to_the_end(r_, begins[1], last - s + 1, 1, *carried);
+          return;
+        }
+      begins.push_back(end_of(r_.schedule));
       r_.step = static_cast<std::int32_t>(s);
       r_.schedule.step_begins.push_back(static_cast<std::int32_t>(r_.schedule.events.size()));
       move_batch();
@@ -129,12 +112,14 @@ class PipelineProgram {
       const std::int64_t run = without_repetitions(parallel_).micro_batches;
       if (has_last()) {
         losses_.resize(static_cast<std::size_t>(run));
+        if (run < parallel_.micro_batches) r_.begin_op("pipeline: losses");
         for (std::int64_t m = run; m < parallel_.micro_batches; ++m)
           losses_.push_back(r_.empty(Dims{}, DType::float32));
       }
       for (auto& c : chunks_) c->backwards = 0;
       for (const Action& a : actions_) {
         Chunk& c = *chunks_[static_cast<std::size_t>(a.chunk)];
+        const std::size_t before = r_.schedule.events.size();
         if (a.forward)
           forward(c, a.micro_batch);
         else if (a.part == BackwardPart::inputs)
@@ -143,6 +128,7 @@ class PipelineProgram {
           backward_weights_of(c, a.micro_batch);
         else
           backward_of(c, a.micro_batch);
+        if (s == 1 && a.micro_batch == 0) limit_repetitions(r_.schedule.events.size() - before, run * last);
         // _add_reduce_grad
         if (!a.forward && a.part != BackwardPart::inputs && ++c.backwards == run) {
           r_.phase = Phase::backward;
@@ -160,6 +146,16 @@ class PipelineProgram {
   }
 
  private:
+  /// What the first micro-batch asks for, the others ask for as well: too many are refused before they have run.
+  void limit_repetitions(std::size_t more_events_of_one, std::int64_t times) {
+    events_of_one_ += static_cast<double>(more_events_of_one);
+    if (splits_backward(parallel_.schedule) && events_of_one_ * static_cast<double>(times) > most_pipeline_events)
+      fail_input(fmt::format("the micro-batches of a pipeline rank have more than {} allocations and frees, the limit "
+                             "of events of a schedule with split backward passes",
+                             most_pipeline_events),
+                 {}, "ask for fewer micro-batches or steps (docs/limits.md)");
+  }
+
   void zero_grad(const TensorList& trainable) {
     r_.begin_op("optimizer.zero_grad");
     for (const Tensor& p : trainable) p->grad.reset();
@@ -206,6 +202,7 @@ class PipelineProgram {
 
   /// _initialize_stage: a number to and from each neighbour first, which opens NCCL's channels, then the buffers.
   void make_buffers() {
+    buffers_.begin = r_.schedule.events.size();
     r_.begin_op("pipeline: receive buffers");
     TensorList hello;  // as the list of P2POps lets them go, from its end
     for (auto& c : chunks_) {
@@ -230,6 +227,7 @@ class PipelineProgram {
         c->gradients.push_back(std::move(grads));
       }
     while (!hello.empty()) hello.pop_back();
+    buffers_.end = r_.schedule.events.size();
   }
 
   void forward(Chunk& c, std::int64_t m) {
@@ -380,56 +378,20 @@ class PipelineProgram {
   std::vector<std::unique_ptr<Chunk>> chunks_;
   std::map<ValueId, Tensor> batch_;
   Tensor target_, tokens_;
-  TensorList losses_;  ///< per micro-batch: the schedule's list and afterwards the program's
+  EventRange buffers_;        ///< their making, in the first step
+  double events_of_one_ = 0;  ///< so far, of the first micro-batch
+  TensorList losses_;         ///< per micro-batch: the schedule's list and afterwards the program's
   Names names_;
   std::unique_ptr<Optimizer> optimizer_;
 };
 
 }  // namespace
 
-std::vector<std::int64_t> candidate_ranks(const Tape& tape, const Ranks& p) {
-  const auto blocks = blocks_per_stage(count_blocks(tape, p), p);
-  const auto of_rank = [&](std::int64_t rank) {
-    std::int64_t count = 0;
-    for (std::int64_t i : stages_of_rank(p, rank)) count += blocks[static_cast<std::size_t>(i)];
-    return count;
-  };
-  // With a backward pass in two parts later ranks keep fewer activations but more gradients.
-  const bool alike = !splits_backward(p.schedule);
-  std::vector<std::int64_t> ranks{0};
-  for (std::int64_t rank = 1; rank + 1 < p.pipeline; ++rank)
-    if (!alike || ranks.size() == 1 || of_rank(rank) != of_rank(rank - 1)) ranks.push_back(rank);
-  ranks.push_back(p.pipeline - 1);
-  return ranks;
-}
-
-PipelineShapes pipeline_shapes(const Tape& tape, const TrainingSetup& given, const Ranks& ranks, const Device& device) {
-  // Stages find their shapes with what wraps them at work (stage.py, _shape_inference), in the dtype that FSDP gathers
-  // in.
-  TrainingSetup setup = given;
-  setup.precision = dtype_of_run(given);
-  PipelineShapes out;
-  ShapeInference inference(tape, out);
-  Run run(run_options(setup), device);
-  ScopedValue<bool> no_grad(run.grad_mode, false);
-  RankModel model(run, tape, setup, ranks);
-  model.to_device(false);
-  for (ValueId id : tape.inputs) {
-    const TapeValue& v = tape.values[static_cast<std::size_t>(id.index)];
-    model.env.values[static_cast<std::size_t>(id.index)] =
-        v.number ? Value(*v.number) : Value(run.empty(Dims(v.sizes), converted(v.dtype, setup.precision)));
-  }
-  model.env.hooks = &inference;
-  const std::vector<Value> outputs = model.forward();
-  out.target = target_shape(outputs, tape, setup);
-  return out;
-}
-
 Schedule run_pipeline_steps(const Tape& tape, const TrainingSetup& setup, const Ranks& ranks, const Device& device,
-                            std::int64_t rank, const PipelineShapes& shapes) {
+                            std::int64_t rank, const PipelineShapes& shapes, bool in_full) {
   Run run(run_options(setup, tape.reading), device);
   PipelineProgram program(run, tape, setup, ranks, rank, shapes);
-  program.run();
+  program.run(in_full);
   return run.close();
 }
 

@@ -29,13 +29,17 @@ bool same_request(const Schedule& s, const Allocation& x, const Allocation& y) {
 /// Walks the first stretch and the second one side by side.
 class FirstAndSecond {
  public:
-  FirstAndSecond(const Schedule& schedule, const RecordMark& first, const RecordMark& second)
-      : s_(schedule), first_(first), second_(second), in_second_(second.allocation - first.allocation, -1) {}
+  FirstAndSecond(const Schedule& schedule, const RecordMark& first, const RecordMark& second, const EventRange& once)
+      : s_(schedule),
+        first_(first),
+        second_(second),
+        once_(once),
+        in_second_(second.allocation - first.allocation, -1) {}
 
   std::optional<Carried> carried() {
     std::size_t i = first_.event, j = second_.event;
     while (i < second_.event || j < s_.events.size()) {
-      if (i < second_.event && is_kept(s_.events[i]))
+      if (i < second_.event && (is_kept(s_.events[i]) || is_of_once(i)))
         ++i;
       else if (j < s_.events.size() && is_free_of_first(s_.events[j]))
         ++j;
@@ -54,6 +58,13 @@ class FirstAndSecond {
 
   /// Made in the first stretch for good: states of an optimizer, workspaces that stay.
   bool is_kept(const Event& e) const { return e.kind == Event::Kind::alloc && allocation(e.allocation).died < 0; }
+  /// What happens but once, and frees of what it made.
+  bool is_of_once(std::size_t i) const {
+    const auto within = [&](std::size_t at) { return at >= once_.begin && at < once_.end; };
+    const Event& e = s_.events[i];
+    return within(i) || (e.kind == Event::Kind::free && is_of_first(e.allocation) &&
+                         within(static_cast<std::size_t>(allocation(e.allocation).born)));
+  }
   bool is_free_of_first(const Event& e) const { return e.kind == Event::Kind::free && is_of_first(e.allocation); }
 
   bool same(const Event& x, const Event& y) {
@@ -80,8 +91,17 @@ class FirstAndSecond {
 
   const Schedule& s_;
   const RecordMark &first_, &second_;
+  const EventRange once_;
   std::vector<std::int32_t> in_second_;  ///< by allocation of the first stretch
 };
+
+/// Makes room for [last, end) that many times.
+void reserve_stretches(Schedule& schedule, const RecordMark& last, std::size_t times) {
+  if ((schedule.events.size() - last.event) * times > most_events) return;
+  schedule.events.reserve(schedule.events.size() + (schedule.events.size() - last.event) * times);
+  schedule.allocations.reserve(schedule.allocations.size() + (schedule.allocations.size() - last.allocation) * times);
+  schedule.ops.reserve(schedule.ops.size() + (schedule.ops.size() - last.op) * times);
+}
 
 }  // namespace
 
@@ -112,15 +132,9 @@ bool is_repeated(const Schedule& schedule, const RecordMark& before, const Recor
   return true;
 }
 
-std::optional<Carried> repeats_the_first(const Schedule& schedule, const RecordMark& first, const RecordMark& second) {
-  return FirstAndSecond(schedule, first, second).carried();
-}
-
-void reserve_stretches(Schedule& schedule, const RecordMark& last, std::size_t times) {
-  if ((schedule.events.size() - last.event) * times > most_events) return;
-  schedule.events.reserve(schedule.events.size() + (schedule.events.size() - last.event) * times);
-  schedule.allocations.reserve(schedule.allocations.size() + (schedule.allocations.size() - last.allocation) * times);
-  schedule.ops.reserve(schedule.ops.size() + (schedule.ops.size() - last.op) * times);
+std::optional<Carried> repeats_the_first(const Schedule& schedule, const RecordMark& first, const RecordMark& second,
+                                         const EventRange& once) {
+  return FirstAndSecond(schedule, first, second, once).carried();
 }
 
 RecordMark repeat_stretch(Schedule& schedule, const RecordMark& last, std::int32_t steps_later,
@@ -155,6 +169,18 @@ RecordMark repeat_stretch(Schedule& schedule, const RecordMark& last, std::int32
   for (std::size_t i = 0; i < end.notes.size(); ++i)
     schedule.notes[i].count += end.notes[i] - (i < last.notes.size() ? last.notes[i] : 0);
   return end;
+}
+
+void repeat_to_the_end(Run& run, const RecordMark& last, std::int64_t times, std::int32_t steps_later,
+                       const Carried& carried) {
+  RecordMark stretch = last;
+  reserve_stretches(run.schedule, last, static_cast<std::size_t>(times));
+  for (std::int64_t i = 0; i < times; ++i) {
+    if (steps_later > 0) run.schedule.step_begins.push_back(static_cast<std::int32_t>(run.schedule.events.size()));
+    stretch = repeat_stretch(run.schedule, stretch, steps_later, i == 0 ? carried : Carried{});
+  }
+  run.renumber(static_cast<std::int32_t>(last.allocation),
+               static_cast<std::int32_t>(stretch.allocation - last.allocation));
 }
 
 }  // namespace memplan

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "estimators/runtime/torch/aten/run.h"
 #include "estimators/schedule/schedule.h"
 
 namespace memplan {
@@ -28,14 +29,21 @@ using Carried = std::unordered_map<std::int32_t, std::int32_t>;
 /// good (states of an optimizer, workspaces), and finds nothing of a step before it to free. Each thing that it left
 /// alive has one of the second stretch in its place, so that a third one can only ask for what the second one did, and
 /// free what that left. None where it is not so.
-std::optional<Carried> repeats_the_first(const Schedule& schedule, const RecordMark& first, const RecordMark& second);
-
-/// Makes room for [last, end) that many times.
-void reserve_stretches(Schedule& schedule, const RecordMark& last, std::size_t times);
+/// `once`: what a first step alone does in one go, whatever becomes of it.
+struct EventRange {
+  std::size_t begin = 0, end = 0;
+};
+std::optional<Carried> repeats_the_first(const Schedule& schedule, const RecordMark& first, const RecordMark& second,
+                                         const EventRange& once = {});
 
 /// Adds [last, end), so many steps later, once more. What it frees of the stretch before it is as far back as what it
 /// frees of its own, or in `carried`. Returns where the new stretch begins.
 RecordMark repeat_stretch(Schedule& schedule, const RecordMark& last, std::int32_t steps_later,
                           const Carried& carried = {});
+
+/// The stretch from `last` on so many times more, as the end of the run's record. `steps_later`: 1 where it is a step,
+/// 0 where it is a micro-batch.
+void repeat_to_the_end(Run& run, const RecordMark& last, std::int64_t times, std::int32_t steps_later,
+                       const Carried& carried = {});
 
 }  // namespace memplan

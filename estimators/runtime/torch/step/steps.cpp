@@ -63,11 +63,11 @@ class Program {
     for (std::int64_t s = 1; s <= steps; ++s) {
       const std::size_t first = r_.schedule.events.size();
       if (may_repeat(begins)) {
-        repeat_to_the_end(begins.back(), steps - s + 1, 1);
+        repeat_to_the_end(r_, begins.back(), steps - s + 1, 1);
         break;
       }
       if (const auto carried = carried_from_first(begins)) {
-        repeat_to_the_end(begins.back(), steps - s + 1, 1, *carried);
+        repeat_to_the_end(r_, begins.back(), steps - s + 1, 1, *carried);
         break;
       }
       begins.push_back(end_of(r_.schedule));
@@ -138,18 +138,6 @@ class Program {
     return repeats_the_first(r_.schedule, begins[0], begins[1]);
   }
 
-  void repeat_to_the_end(const RecordMark& last, std::int64_t times, std::int32_t steps_later,
-                         const Carried& carried = {}) {
-    RecordMark stretch = last;
-    reserve_stretches(r_.schedule, last, static_cast<std::size_t>(times));
-    for (std::int64_t i = 0; i < times; ++i) {
-      if (steps_later > 0) r_.schedule.step_begins.push_back(static_cast<std::int32_t>(r_.schedule.events.size()));
-      stretch = repeat_stretch(r_.schedule, stretch, steps_later, i == 0 ? carried : Carried{});
-    }
-    r_.renumber(static_cast<std::int32_t>(last.allocation),
-                static_cast<std::int32_t>(stretch.allocation - last.allocation));
-  }
-
   bool train() {
     const std::int64_t count = micro_batches_run(setup_);
     const std::size_t begin = r_.schedule.events.size();
@@ -157,7 +145,7 @@ class Program {
     for (std::int64_t k = 0; k < count; ++k) {
       // The last one of several ranks reduces gradients.
       if (!is_parallel(setup_.parallel) && may_repeat(begins)) {
-        repeat_to_the_end(begins.back(), count - k, 0);
+        repeat_to_the_end(r_, begins.back(), count - k, 0);
         break;
       }
       begins.push_back(end_of(r_.schedule));
