@@ -74,6 +74,27 @@ void add_compiler_tricks(const TrainingSetup& s, std::vector<Trick>& tricks) {
                       [](TrainingSetup& t) { t.activation_memory_budget = 0.5; }});
 }
 
+void add_optimizer_tricks(const TrainingSetup& s, std::vector<Trick>& tricks) {
+  const OptimizerKind k = s.optimizer.kind;
+  if (optimizer_model(k).adam && s.optimizer.impl != OptimizerImpl::fused)
+    tricks.push_back({"fused-optimizer", "the fused optimizer", setting(Field::optimizer_impl, "fused"),
+                      "torch.optim.AdamW(model.parameters(), fused=True)",
+                      "no temporaries as large as the parameters in optimizer.step()",
+                      [](TrainingSetup& t) { t.optimizer.impl = OptimizerImpl::fused; }, true});
+  if (k == OptimizerKind::adamw)
+    tricks.push_back({"8-bit-optimizer", "8-bit optimizer state", setting(Field::optimizer, "adamw8bit"),
+                      "bitsandbytes.optim.AdamW8bit(model.parameters())", "numerics of the optimizer change a little",
+                      [](TrainingSetup& t) {
+                        t.optimizer.kind = OptimizerKind::adamw8bit;
+                        t.optimizer.impl = OptimizerImpl::automatic;
+                      },
+                      true});
+  if (s.zero_grad == ZeroGrad::begin_keep)
+    tricks.push_back({"set-to-none", "gradients set to None", setting(Field::zero_grad, "begin"),
+                      "optimizer.zero_grad(set_to_none=True)", "the default of PyTorch since 2.0",
+                      [](TrainingSetup& t) { t.zero_grad = ZeroGrad::begin_set_none; }, true});
+}
+
 void add_training_tricks(const TrainingSetup& s, const Device& device, std::vector<Trick>& tricks) {
   if (s.precision == Precision::fp32) {
     const bool bf16 = device.sm_major >= 8;
@@ -99,30 +120,13 @@ void add_training_tricks(const TrainingSetup& s, const Device& device, std::vect
         {"checkpointing", "activation checkpointing of the repeated blocks", setting(Field::checkpoint, "blocks"),
          "block.forward = functools.partial(torch.utils.checkpoint.checkpoint, block.forward, use_reentrant=False)",
          "one more forward pass of the blocks", [](TrainingSetup& t) { t.checkpoint = {"blocks"}; }, true});
-  const OptimizerKind k = s.optimizer.kind;
-  if (optimizer_model(k).adam && s.optimizer.impl != OptimizerImpl::fused)
-    tricks.push_back({"fused-optimizer", "the fused optimizer", setting(Field::optimizer_impl, "fused"),
-                      "torch.optim.AdamW(model.parameters(), fused=True)",
-                      "no temporaries as large as the parameters in optimizer.step()",
-                      [](TrainingSetup& t) { t.optimizer.impl = OptimizerImpl::fused; }, true});
-  if (k == OptimizerKind::adamw)
-    tricks.push_back({"8-bit-optimizer", "8-bit optimizer state", setting(Field::optimizer, "adamw8bit"),
-                      "bitsandbytes.optim.AdamW8bit(model.parameters())", "numerics of the optimizer change a little",
-                      [](TrainingSetup& t) {
-                        t.optimizer.kind = OptimizerKind::adamw8bit;
-                        t.optimizer.impl = OptimizerImpl::automatic;
-                      },
-                      true});
-  if (s.zero_grad == ZeroGrad::begin_keep)
-    tricks.push_back({"set-to-none", "gradients set to None", setting(Field::zero_grad, "begin"),
-                      "optimizer.zero_grad(set_to_none=True)", "the default of PyTorch since 2.0",
-                      [](TrainingSetup& t) { t.zero_grad = ZeroGrad::begin_set_none; }, true});
+  add_optimizer_tricks(s, tricks);
   if (!s.keep_loss_history)
     tricks.push_back({"loss-history", "what a list of losses costs (losses.append(loss))",
                       setting(Field::keep_loss_history), "losses.append(loss.item())",
                       "a kept loss keeps its graph, step after step",
                       [](TrainingSetup& t) { t.keep_loss_history = true; }, true});
-  if (optimizer_model(k).adam && !s.offload.any())
+  if (optimizer_model(s.optimizer.kind).adam && !s.offload.any())
     tricks.push_back({"offload", "optimizer state in host memory", setting(Field::offload, "optimizer"),
                       "DeepSpeed: \"offload_optimizer\": {\"device\": \"cpu\", \"pin_memory\": true}",
                       "gradients and weights cross the bus every step",

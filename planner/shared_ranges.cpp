@@ -14,7 +14,10 @@ Estimate SharedRanges::estimated(const TrainingSetup& setup, const std::vector<R
 
 Estimate SharedRanges::to_compare(const TrainingSetup& setup, const Place& place) {
   Open& open = open_[place.ops];
-  if (place.batch <= open.batch) return estimated(setup, open.sources);
+  if (place.batch <= open.batch) {
+    Estimate e = estimated(setup, open.sources);
+    if (judge(e, device_, margin_).verdict == Verdict::fits) return e;
+  }
   Estimate e = unwrap(tapes_.estimate_to_judge(setup, device_, margin_));
   if (!e.sources.empty()) {
     open = {place.batch, e.sources};

@@ -32,7 +32,7 @@ RunRecord run_of(const Tape& tape, const TrainingSetup& setup, const Device& dev
 void add_surroundings(RunRecord& run, const Model& model, const Tape& tape, const TrainingSetup& setup,
                       const Device& device, const MarginOf& margin, bool change, std::size_t ranks) {
   constexpr std::size_t long_run = 80000;  // events: each size and each card is an estimate as long
-  constexpr std::size_t plan = 4;          // what planning checkpoints costs at least, in estimates
+  constexpr std::size_t plan = 8;          // what planning checkpoints costs, in estimates
   const bool planned = setup.checkpoint_optimal && setup.mode == Mode::training,
              longish = run.schedule.events.size() * ranks * (planned ? plan : 1) > long_run;
   run.curves = scale(model, tape.dims, setup, device, margin(device), longish ? 3 : 9);

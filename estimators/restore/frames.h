@@ -95,6 +95,15 @@ class Frames {
     return end(scope);
   }
 
+  /// Until when a list or a dict has what line `i` puts into it: until its name is bound again, or the end of the
+  /// frame. -1: the line puts nothing into one, or a line of the frame takes it out again.
+  std::int32_t collected(std::int32_t scope, std::size_t i) const {
+    const auto& lines = frame(scope).lines;
+    const std::string& name = binding(lines[i]).collects;
+    if (name.empty() || gives_away(frame(scope), name)) return -1;
+    return bound_next(scope, lines[i].last, name);
+  }
+
   /// Whether a line after line `i` binds the name.
   bool binds_later(std::int32_t scope, std::size_t i, std::string_view name) const {
     const auto& lines = frame(scope).lines;
@@ -140,8 +149,9 @@ class Frames {
     std::vector<Line> lines;
     for (const Line& line : f.lines) {
       const Binding& s = binding(line);
-      const bool one_name = !s.targets.empty() && std::all_of(s.targets.begin(), s.targets.end(),
-                                                              [](const auto& names) { return names.size() == 1; });
+      const bool one_name =
+          (!s.targets.empty() || !s.collects.empty()) &&
+          std::all_of(s.targets.begin(), s.targets.end(), [](const auto& names) { return names.size() == 1; });
       const std::size_t period = !one_name ? 0 : calls_one_module(scope, line) ? 1 : period_of(scope, line);
       if (period == 0) {
         lines.push_back(line);
@@ -200,12 +210,12 @@ class Frames {
     return 0;
   }
 
-  /// The name holds a list that gives its elements away somewhere in the frame.
-  bool gives_away(const Frame& f, const std::string& name, const Binding& made_by) const {
-    return made_by.makes_list && std::any_of(f.lines.begin(), f.lines.end(), [&](const Line& l) {
-             const auto& pops = binding(l).pops;
-             return std::find(pops.begin(), pops.end(), name) != pops.end();
-           });
+  /// The list that the name holds gives its elements away somewhere in the frame.
+  bool gives_away(const Frame& f, const std::string& name) const {
+    return std::any_of(f.lines.begin(), f.lines.end(), [&](const Line& l) {
+      const auto& pops = binding(l).pops;
+      return std::find(pops.begin(), pops.end(), name) != pops.end();
+    });
   }
 
   void follow_names(Frame& f) const {
@@ -219,7 +229,7 @@ class Frames {
       f.rebound[i].assign(width, -1);
       for (const auto& names : s.targets)
         for (std::size_t k = 0; k < width; ++k) {
-          if (gives_away(f, names[0], s)) continue;
+          if (s.makes_list && gives_away(f, names[0])) continue;
           const auto it = next.find(names[names.size() == 1 ? 0 : std::min(k, names.size() - 1)]);
           // An attribute outlives the frame; nobody can see how long, so the frame's end stands for it.
           f.rebound[i][k] = std::max(f.rebound[i][k], it == next.end() ? end : it->second);

@@ -235,6 +235,16 @@ Until held_in_lists_of_class(const Tape& tape, const Frames& frames, const std::
   return until;
 }
 
+/// `x[i] = y` of a tensor writes to it, by a call of the frame's own
+/// (torch/csrc/autograd/python_variable_indexing.cpp).
+bool writes_to_tensor(const Tape& tape, std::int32_t scope, const Line& line) {
+  return std::any_of(tape.calls.begin() + line.first, tape.calls.begin() + line.last + 1, [&](const Call& c) {
+    const std::string_view op = std::string_view(c.op).substr(0, c.op.find('.'));
+    return c.scope == scope &&
+           (op == "aten::copy_" || op == "aten::fill_" || op.starts_with("aten::index_put") || op.ends_with("scatter"));
+  });
+}
+
 /// Names inside of the function that the line calls hold what `what` says of its first calls of an op: of as many as
 /// there are rows of it. Whether call `at` is one of these.
 bool is_held_by_function(const Tape& tape, const Frames& frames, const Line& line, std::int32_t at,
@@ -351,6 +361,8 @@ void mark_last_uses(Tape& tape) {
     if (result) {
       const std::int32_t bound = frames.rebound(l.top, at, results[{l.top, at}]++);
       until = std::max(until, turns[v] < 0 ? bound : std::min(bound, turns[v]));
+      if (const std::int32_t end = frames.collected(l.top, at); end > until && !writes_to_tensor(tape, l.top, line))
+        until = end;
     }
     by_line += until > without_names;
     if (weights[v] > until) until = weights[v], ++by_tuple;

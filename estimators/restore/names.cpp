@@ -34,6 +34,25 @@ std::vector<std::string> popped_lists(std::string_view line) {
   return out;
 }
 
+/// "outs" of "outs.append(self.head(x))" and "X" of "X[0, 1] = self.node(x)": a local name of a list or a dict. Slices
+/// and `...` are places of a tensor.
+std::string_view collecting_name(std::string_view text) {
+  constexpr std::string_view append = ".append(";
+  const std::size_t end =
+      std::min(text.size(), static_cast<std::size_t>(std::ranges::find_if_not(text, in_name) - text.begin()));
+  if (end == 0 || std::isdigit(static_cast<unsigned char>(text.front())) != 0) return {};
+  const std::string_view name = text.substr(0, end), rest = text.substr(end);
+  if (rest.starts_with(append)) {
+    const bool all = closing_bracket(text, end + append.size() - 1) == text.size() - 1;
+    return all ? name : std::string_view{};
+  }
+  const auto close = rest.find(']');
+  if (!rest.starts_with('[') || close == rest.npos || !rest.substr(close + 1).starts_with(" = ")) return {};
+  const std::string_view key = rest.substr(1, close - 1);
+  const bool place = key.find_first_of(":[") != key.npos || key.find("...") != key.npos || has_name(key, "None");
+  return place ? std::string_view{} : name;
+}
+
 /// "\"full_attention\"" of `"full_attention": create_causal_mask(**kwargs),`: an entry of a dict that is written over
 /// several lines. Empty for all other lines.
 std::string_view dict_key(std::string_view text) {
@@ -52,6 +71,7 @@ Binding binding_of(std::string_view source) {
   b.calls_local = is_call_of_local(s.value);
   b.makes_list = !s.value.empty() && s.value.front() == '[';
   b.pops = popped_lists(source);
+  if (const auto space = source.find(' '); space != source.npos) b.collects = collecting_name(source.substr(space + 1));
   // Names inside of plain functions are not in the file.
   for (const LibraryFact& f : library_facts("holds_result"))
     if (source.find(f.subject + "(") != std::string_view::npos) b.held.push_back(f.detail);

@@ -77,6 +77,7 @@ struct Binding {
   std::vector<std::vector<std::string>> targets;
   bool calls_local = false;       ///< all it does is call a local name, "x = module(x)": a loop's turn calls one module
   bool makes_list = false;        ///< its value is a list, "skips = [self.inc(x)]"
+  std::string collects;           ///< the list or dict that gets its result: "outs" of "outs.append(self.head(x))"
   std::vector<std::string> pops;  ///< lists that give an element away here: "x = up(x, skips.pop())"
   /// Ops of a plain function called here whose first result a name inside of that function holds until the statement
   /// ends; an op that stands here twice, its first two results. "aten::mul.Tensor(0)": what the first such op reads.

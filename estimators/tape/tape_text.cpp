@@ -139,6 +139,7 @@ class TapeWriter {
     for (const auto& names : b.targets) words(" {", names, "}");
     if (b.calls_local) out_ += " calls_local";
     if (b.makes_list) out_ += " makes_list";
+    if (!b.collects.empty()) out_ += " collects " + word(b.collects);
     if (!b.pops.empty()) words(" pops(", b.pops, ")");
     if (!b.held.empty()) words(" held(", b.held, ")");
     out_ += "\n";

@@ -303,6 +303,7 @@ class TapeReader {
     while (line.sees('{')) b.targets.push_back(line.words('{', '}'));
     b.calls_local = line.takes("calls_local");
     b.makes_list = line.takes("makes_list");
+    if (line.takes("collects")) b.collects = line.word();
     if (line.takes("pops")) b.pops = line.words('(', ')');
     if (line.takes("held")) b.held = line.words('(', ')');
     tape_.bindings.push_back(std::move(b));

@@ -21,7 +21,6 @@ LONGER = {
     ("estimators/frontends/onnx/patterns/recurrent.cpp", "match_recurrent"): (76, PATTERN),
     ("estimators/frontends/onnx/patterns/attention.cpp", "match_attention"): (71, PATTERN),
     ("estimators/runtime/torch/aten/rows/attention.cpp", "flash"): (65, "one kernel's tensors in the order in which they come and go, forward and backward"),
-    ("planner/advice.cpp", "add_training_tricks"): (64, "a table: one trick after the other, each with its condition"),
 }
 # What opens a brace at the end of a line and is no function.
 OTHER = re.compile(r"(namespace|extern|struct|class|union|enum|if|for|while|switch|else|do|try|return|case|default|typedef|using)\b|[}#]|//")

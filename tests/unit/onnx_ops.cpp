@@ -77,6 +77,23 @@ TEST_CASE("batch norms that an export in evaluation mode folded away are counted
                     [](const Note& n) { return n.text.find("folded") != std::string::npos; }));
 }
 
+TEST_CASE("a short-time Fourier transform is PyTorch's, whose numbers are complex") {
+  // SpectralOps.cpp, stft: [batch, frequencies, windows] of complex numbers; ONNX STFT: [batch, windows, frequencies,
+  // 2].
+  Builder b;
+  b.input("x", {-1, 4096, 1}).integers("step", {64}, true).integers("length", {256}, true).weight("window", {256});
+  b.node("STFT", {"x", "step", "window", "length"}, {"y"});
+  b.node("Relu", {"y"}, {"z"});
+  b.output("z");
+  const auto tape = b.tape(with_batch(2));
+  REQUIRE(tape.ok());
+  CHECK(ops_of(*tape) ==
+        Ops{"aten::squeeze.dim", "aten::stft", "aten::view_as_real", "aten::transpose.int", "aten::relu"});
+  CHECK(tape->calls[3].known_shapes.at(0).second == std::vector<std::int64_t>{2, 61, 129, 2});
+  CHECK(std::get<std::int64_t>(tape->calls[1].args[1].value) == 256);
+  CHECK(std::get<std::int64_t>(tape->calls[1].args[2].value) == 64);
+}
+
 TEST_CASE("an op without a row stays, by name") {
   Builder b;
   b.input("x", {-1, 4}).weight("w", {4, 4});

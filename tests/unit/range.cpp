@@ -99,7 +99,7 @@ TEST_CASE("a list that is joined by its name holds its members until the name is
     return lowered(std::string(R"tape(
 input %x float32 [2]
 scope 0 "" M
-%a = aten::relu(%x) in 0 at "m.py:1 outs.append(relu(x))"
+%a = aten::relu(%x) in 0 at "m.py:1 put(outs, relu(x))"
 %b = aten::cat([%a, %a]) in 0 at "m.py:2 )tape") +
                    line + R"tape("
 %c = aten::exp(%b) in 0 at "m.py:3 z = exp(y)"

@@ -83,7 +83,7 @@ parameter %w float16 [3] frozen tied %v keeps_dtype
 parameter %v float16 [3]
 input %late int64 [] unlisted
 constant %_4:"a name with blanks" float32 []
-binding 0 {a} {q k} calls_local makes_list pops(skips) held(aten::cat)
+binding 0 {a} {q k} calls_local makes_list collects outs pops(skips) held(aten::cat)
 scope 0 "" M
 scope 1 "a b" N in 0 call 2 by 0 at "m.py:1 a = \"b\""
 %y@9, _, %z@7 = aten::op(%x, None, 3, -2.5, 1e-05, 2.0, inf, -inf, True, "text", float32, [%w, [1, None]], alpha=%x) in 1 by 0 no_autocast unknown shapes(float32 [2, 3], int64 []) releases(%x) del(%w %x) at "a.py:3 text"

@@ -200,6 +200,41 @@ bool lower_global_pool(const At& at, Emit& e) {
   return true;
 }
 
+/// Samples of a window, and from one window to the next; none where they are not known.
+std::optional<std::pair<std::int64_t, std::int64_t>> short_time_windows(const At& at) {
+  const auto step = at.integers(1), length = at.has(3) ? at.integers(3) : std::nullopt;
+  std::int64_t samples = length && length->size() == 1 ? (*length)[0] : 0;
+  if (!at.has(3) && at.has(2) && at.sizes(2) && at.sizes(2)->size() == 1) samples = (*at.sizes(2))[0];
+  const bool known = step && step->size() == 1 && (*step)[0] > 0 && samples > 0 && at.sizes(0);
+  if (!known || at.sizes(0)->size() != 3 || at.sizes(0)->back() != 1 || (*at.sizes(0))[1] < samples)
+    return std::nullopt;
+  return std::make_pair(samples, (*step)[0]);
+}
+
+/// [batch, windows, frequencies, 2]
+void infer_stft(const At& at, std::vector<Inferred>& out) {
+  out[0].dtype = at.in(0).dtype;
+  const auto w = short_time_windows(at);
+  if (!w) return;
+  const auto [samples, step] = *w;
+  const std::int64_t frequencies = at.integer("onesided", 1) != 0 ? samples / 2 + 1 : samples;
+  out[0].sizes = Sizes{(*at.sizes(0))[0], 1 + ((*at.sizes(0))[1] - samples) / step, frequencies, 2};
+}
+
+/// PyTorch's comes with frequencies before windows, and its numbers are complex.
+bool lower_stft(const At& at, Emit& e) {
+  const auto w = short_time_windows(at);
+  if (!w) return false;
+  const auto [samples, step] = *w;
+  const Arg x{e.call("aten::squeeze.dim", {{e.tensor(at.id(0))}, {std::int64_t{2}}})},
+      window = at.has(2) ? Arg{e.tensor(at.id(2))} : Arg{};
+  const std::int64_t length = at.has(2) && at.sizes(2) && at.sizes(2)->size() == 1 ? (*at.sizes(2))[0] : samples;
+  const Arg y{e.call("aten::stft",
+                     {x, {samples}, {step}, {length}, window, {false}, {at.integer("onesided", 1) != 0}, {true}})};
+  e.call_for(at, "aten::transpose.int", {{e.call("aten::view_as_real", {y})}, {std::int64_t{1}}, {std::int64_t{2}}});
+  return true;
+}
+
 constexpr OpRow rows[] = {
     {"Conv", infer_conv, lower_conv},
     {"ConvTranspose", infer_conv_transpose, lower_conv_transpose},
@@ -207,6 +242,7 @@ constexpr OpRow rows[] = {
     {"AveragePool", infer_pool, lower_pool},
     {"GlobalAveragePool", infer_global_pool, lower_global_pool},
     {"GlobalMaxPool", infer_global_pool, lower_global_pool},
+    {"STFT", infer_stft, lower_stft, 0, bits({1, 3})},
 };
 
 }  // namespace

@@ -118,22 +118,9 @@ class PipelineProgram {
       }
       for (auto& c : chunks_) c->backwards = 0;
       for (const Action& a : actions_) {
-        Chunk& c = *chunks_[static_cast<std::size_t>(a.chunk)];
         const std::size_t before = r_.schedule.events.size();
-        if (a.forward)
-          forward(c, a.micro_batch);
-        else if (a.part == BackwardPart::inputs)
-          backward_inputs_of(c, a.micro_batch);
-        else if (a.part == BackwardPart::weights)
-          backward_weights_of(c, a.micro_batch);
-        else
-          backward_of(c, a.micro_batch);
+        act(a, run);
         if (s == 1 && a.micro_batch == 0) limit_repetitions(r_.schedule.events.size() - before, run * last);
-        // _add_reduce_grad
-        if (!a.forward && a.part != BackwardPart::inputs && ++c.backwards == run) {
-          r_.phase = Phase::backward;
-          c.model->reduce_gradients();
-        }
       }
       names_.clear(parallel_.schedule == PipelineSchedule::gpipe);
       r_.autocast = false;
@@ -146,14 +133,29 @@ class PipelineProgram {
   }
 
  private:
+  /// `micro_batches`: that run.
+  void act(const Action& a, std::int64_t micro_batches) {
+    Chunk& c = *chunks_[static_cast<std::size_t>(a.chunk)];
+    if (a.forward)
+      forward(c, a.micro_batch);
+    else if (a.part == BackwardPart::inputs)
+      backward_inputs_of(c, a.micro_batch);
+    else if (a.part == BackwardPart::weights)
+      backward_weights_of(c, a.micro_batch);
+    else
+      backward_of(c, a.micro_batch);
+    // _add_reduce_grad
+    if (!a.forward && a.part != BackwardPart::inputs && ++c.backwards == micro_batches) {
+      r_.phase = Phase::backward;
+      c.model->reduce_gradients();
+    }
+  }
+
   /// What the first micro-batch asks for, the others ask for as well: too many are refused before they have run.
   void limit_repetitions(std::size_t more_events_of_one, std::int64_t times) {
-    events_of_one_ += static_cast<double>(more_events_of_one);
-    if (splits_backward(parallel_.schedule) && events_of_one_ * static_cast<double>(times) > most_pipeline_events)
-      fail_input(fmt::format("the micro-batches of a pipeline rank have more than {} allocations and frees, the limit "
-                             "of events of a schedule with split backward passes",
-                             most_pipeline_events),
-                 {}, "ask for fewer micro-batches or steps (docs/limits.md)");
+    events_of_one_ += more_events_of_one;
+    if (splits_backward(parallel_.schedule) && events_of_one_ > most_pipeline_events / static_cast<std::size_t>(times))
+      fail_most_events(most_pipeline_events, "a pipeline rank with split backward passes");
   }
 
   void zero_grad(const TensorList& trainable) {
@@ -378,9 +380,9 @@ class PipelineProgram {
   std::vector<std::unique_ptr<Chunk>> chunks_;
   std::map<ValueId, Tensor> batch_;
   Tensor target_, tokens_;
-  EventRange buffers_;        ///< their making, in the first step
-  double events_of_one_ = 0;  ///< so far, of the first micro-batch
-  TensorList losses_;         ///< per micro-batch: the schedule's list and afterwards the program's
+  EventRange buffers_;             ///< their making, in the first step
+  std::size_t events_of_one_ = 0;  ///< so far, of the first micro-batch
+  TensorList losses_;              ///< per micro-batch: the schedule's list and afterwards the program's
   Names names_;
   std::unique_ptr<Optimizer> optimizer_;
 };
