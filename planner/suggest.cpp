@@ -231,11 +231,12 @@ class DeviceSearch : public SetupSearch {
           continue;
         }
         learn(f, *c);
-        good = c->verdict == Verdict::fits;
+        Candidate whole = *c;
+        good = whole.verdict == Verdict::fits && confirm(whole);
         if (good)
-          out_.fitting.push_back(*c), taken_.push_back(f);
+          out_.fitting.push_back(whole), taken_.push_back(f);
         else
-          note_failure(point, *c);
+          note_failure(point, whole);
       } else {
         ++out_.count.implied;
       }
@@ -306,7 +307,7 @@ class DeviceSearch : public SetupSearch {
       const std::optional<Point> found = s.split         ? largest_split(*s.family)
                                          : fits(s.point) ? std::optional(s.point)
                                                          : std::nullopt;
-      if (found) return *candidate(*found);
+      if (std::optional<Candidate> whole; found && confirm(whole.emplace(*candidate(*found)))) return whole;
     }
     return std::nullopt;
   }
@@ -347,9 +348,9 @@ class DeviceSearch : public SetupSearch {
 
   /// With all micro-batches and its own range; false when that changes the verdict to one that does not fit.
   bool confirm(Candidate& c) {
-    if (c.setup.accumulate <= few_micro_batches && ranges_.has_own(c.flags)) return true;
     auto it = confirmed_.find(c.flags);
     if (it == confirmed_.end()) {
+      if (c.setup.accumulate <= few_micro_batches && ranges_.has_own(c.flags)) return c.verdict == Verdict::fits;
       const auto e = catching([&] { return ranges_.to_answer(c.setup, c.flags); });
       if (!e) return false;
       it = confirmed_.emplace(c.flags, std::make_pair(e->peak.process, judge(*e, device_, margin_))).first;
@@ -361,9 +362,7 @@ class DeviceSearch : public SetupSearch {
   }
 
   void finish() override {
-    std::erase_if(out_.fitting, [&](Candidate& c) { return !confirm(c); });
     std::erase_if(out_.front, [&](Candidate& c) { return !confirm(c); });
-    if (out_.smallest && !confirm(*out_.smallest)) out_.smallest.reset();
     if (out_.present.setup.accumulate > few_micro_batches) confirm(out_.present);
     out_.count.replayed = static_cast<std::int64_t>(replayed_);
     reject(space_.unavailable);

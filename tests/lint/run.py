@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """clang-tidy with the checks of .clang-tidy over the sources; no finding is let through.
 
-    python tests/lint/run.py [--build build/release] [--since COMMIT] [--afresh]
+    python tests/lint/run.py [--build build/release] [--since COMMIT | --recent] [--afresh]
 
 Files of a folder are looked at together, as they are compiled, which takes a quarter of the time. Those without a finding are not looked
 at again until one of their sources, of the project's headers that they include, of their compiler's flags or of the checks has changed:
-BUILD/lint.json has a hash of all these. --afresh: all of them. --since: only folders with a source that differs from COMMIT. Where
-clang-tidy 14 is not installed nothing is checked, and the last line says "0 passed, 0 failed".
+BUILD/lint.json has a hash of all these. --afresh: all of them. --since: only what has a source, or includes a header, that differs from
+COMMIT. --recent: from the last commit that was a day old when the newest one was made, which is what `make test` does; `make lint` looks
+at everything. Where clang-tidy 14 is not installed nothing is checked, and the last line says "0 passed, 0 failed".
 """
 import argparse
 import concurrent.futures
@@ -41,9 +42,17 @@ def members(path):
         return re.findall(r'#include "([^"]+\.cpp)"', f.read())
 
 
-def changed_folders(since):
-    names = subprocess.run(["git", "diff", "--name-only", since, "--", "*.cpp", "*.h"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    return {os.path.dirname(os.path.join(ROOT, name)) for name in names.split()}
+def git(*words):
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def day_before():
+    """The commit that --recent compares with; None where there is none, or no repository."""
+    try:
+        newest = int(git("log", "-1", "--format=%ct"))
+        return git("log", "-1", f"--before={newest - 24 * 3600}", "--format=%H") or None
+    except (OSError, ValueError, subprocess.CalledProcessError):
+        return None
 
 
 def units(build, since):
@@ -52,8 +61,12 @@ def units(build, since):
         ours = {entry["file"]: entry["command"] for entry in json.load(f) if not any(part in entry["file"] for part in NOT_OURS)}
     if since is None:
         return ours
-    folders = changed_folders(since)
-    return {p: command for p, command in ours.items() if any(os.path.dirname(source) in folders for source in members(p))}
+    changed = {os.path.join(ROOT, name) for name in git("diff", "--name-only", since, "--", "*.cpp", "*.h").split()}
+    return {p: command for p, command in ours.items() if any(differs(source, changed) for source in members(p))}
+
+
+def differs(source, changed):
+    return source in changed or any(os.path.join(ROOT, name) in changed for name in text_and_includes(source)[1])
 
 
 @functools.cache
@@ -107,6 +120,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default=os.path.join(ROOT, "build", "release"))
     parser.add_argument("--since", metavar="COMMIT")
+    parser.add_argument("--recent", action="store_true")
     parser.add_argument("--afresh", action="store_true")
     options = parser.parse_args()
     clang_tidy, version = tool()
@@ -115,7 +129,7 @@ def main():
         return 0
     with open(os.path.join(ROOT, ".clang-tidy")) as f:
         known = Known(options.build, version + f.read(), options.afresh)
-    all_units = units(options.build, options.since)
+    all_units = units(options.build, day_before() if options.recent else options.since)
     hashes = {path: known.hash_of(path, command) for path, command in all_units.items()}
     left = [path for path in all_units if known.clean.get(path) != hashes[path]]
     passed, failed = len(all_units) - len(left), 0
