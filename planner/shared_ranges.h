@@ -11,8 +11,8 @@
 
 namespace memplan {
 
-/// A range costs several estimates (estimators/estimate/range.h). A setup that fits with the range of another one, which
-/// runs the same ops on no fewer samples, needs none of its own to be compared; what is answered gets its own.
+/// A range costs several estimates (estimators/estimate/range.h). A setup that fits with the range of another one,
+/// which runs the same ops on no fewer samples, needs none of its own to be compared; what is answered gets its own.
 class SharedRanges {
  public:
   /// What of a setup says which range it may share.

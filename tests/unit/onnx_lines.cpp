@@ -190,6 +190,21 @@ TEST_CASE("a parameter that was expanded to the batch ahead of the run is the mo
   CHECK(value_of(*tape, "token").sizes == std::vector<std::int64_t>{1, 1});
 }
 
+// A routing loop adds its bias without a gradient: x + self.bias.detach()
+TEST_CASE("a parameter's detach that an optimizer left out ends the gradient") {
+  Builder b;
+  b.input("x", {-1, 8}).weight("part.bias", {8});
+  signature(b, {"part.bias"});
+  line(b.node("Exp", {"x"}, {"exp"}), "exp", "exp.default](args = (%x,)");
+  line(b.node("Add", {"exp", "part.bias"}, {"add"}), "add", "add.Tensor](args = (%exp, %detach_1)");
+  line(b.node("Mul", {"add", "part.bias"}, {"mul"}), "mul", "mul.Tensor](args = (%add, %p_part_bias)");
+  b.output("mul");
+  const auto tape = b.tape(with_batch(4));
+  REQUIRE(tape.ok());
+  CHECK(ops_of(*tape) == Ops{"aten::exp", "aten::detach", "aten::add.Tensor", "aten::mul.Tensor"});
+  CHECK(tape->parameters.size() == 1);
+}
+
 TEST_CASE("layers in a region without gradients work on values that want none") {
   Builder b;
   b.input("x", {-1, 8}).weight("part.weight", {8, 8});

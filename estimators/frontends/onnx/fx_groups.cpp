@@ -256,13 +256,13 @@ class GroupMatcher {
     return f;
   }
 
-  /// Arguments that are views of complex numbers whose calls have no nodes.
+  /// Arguments that are views whose calls have no nodes.
   std::map<std::size_t, std::string> viewed_in(const FxGroup& group) const {
     std::map<std::size_t, std::string> out;
     for (std::size_t i = 0; i < group.text.args.size(); ++i)
       if (const auto* id = std::get_if<ValueId>(&group.text.args[i].value);
           id && stood_in_.count(program_.names[at(id->index)]))
-        out[i] = view_of_complex(program_.names[at(id->index)]);
+        out[i] = view_without_node(program_.names[at(id->index)]);
     return out;
   }
 

@@ -45,6 +45,16 @@ Signature signature_of(const Graph& graph) {
   return parse_signature(note_at(graph.metadata, "pkg.torch.export.ExportedProgram.graph_signature"));
 }
 
+GraphValue value_with_sizes(const Graph& graph, GraphValueId id) {
+  GraphValue value = graph.values[static_cast<std::size_t>(id)];
+  const auto stored = graph.initializers.find(id);
+  if (stored == graph.initializers.end()) return value;
+  value.dtype = stored->second.dtype;
+  value.shape.emplace();
+  for (const std::int64_t n : stored->second.sizes) value.shape->push_back({n, {}});
+  return value;
+}
+
 GraphValueId add_stored(Graph& graph, const SignatureLine& line, DType dtype, std::vector<std::int64_t> sizes) {
   GraphValue value;
   value.name = line.target;

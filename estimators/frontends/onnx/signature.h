@@ -31,6 +31,9 @@ Signature parse_signature(std::string_view text);
 /// Of the graph's metadata; empty where there is none. The views point into it.
 Signature signature_of(const Graph& graph);
 
+/// A value, with the sizes of the tensor that the file stores as it.
+GraphValue value_with_sizes(const Graph& graph, GraphValueId id);
+
 /// A tensor that the file lost, as the exporter would have stored it.
 GraphValueId add_stored(Graph& graph, const SignatureLine& line, DType dtype, std::vector<std::int64_t> sizes);
 

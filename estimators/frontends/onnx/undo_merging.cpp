@@ -109,10 +109,7 @@ class Parter {
       const std::int32_t by = result_of_[at(r.id)];
       if (by < 0 || std::ranges::find(there, program_.groups[at(by)].text.name) != there.end()) continue;
       const auto same = std::ranges::find_if(open, [&](const auto& o) { return o[0].id == r.id; });
-      if (same == open.end())
-        open.push_back({r});
-      else
-        same->push_back(r);
+      (same == open.end() ? open.emplace_back() : *same).push_back(r);
     }
     if (open.size() != gone.size()) return;
     // Nodes read in another order than the call does; names and values were made in the same one.
@@ -142,7 +139,7 @@ class Parter {
     } else if (op == "cat" && by >= 0 && old_.nodes[reads[0].node].op_type != "Transpose") {  // one may be joined there
       again = add_joined(reader, name, reads[0]);
     } else if (const std::string_view call = call_of_same(op, old_.nodes[reads[0].node], is_bound(reader));
-               !call.empty() && (by >= 0 || inputs_.contains(reads[0].id))) {
+               !call.empty() && (by >= 0 || op == "detach" || inputs_.contains(reads[0].id))) {
       again = add_same(reader, name, reads[0], call);
     } else if (const auto number = neutral_number(op); number && (by >= 0 || inputs_.count(reads[0].id))) {
       again = add_neutral(reader, name, reads[0], *number);
@@ -326,13 +323,15 @@ class Parter {
   /// of a call in the reader's line, before it.
   GraphValueId add_node(const FxGroup& reader, std::string_view name, const Read& read, GraphNode node,
                         std::string_view call, bool in_line = false) {
-    const GraphValue x = g_.read().values[at(read.id)];
+    const GraphValue x = value_with_sizes(g_.read(), read.id);
     const GraphValueId made = new_value(std::string(name), x.dtype, x.shape);
     const std::int32_t maker = in_line ? -1 : nodes_.maker[at(read.id)], by = result_of_[at(read.id)];
     node.name = fmt::format("node_{}", name);
     node.outputs = {made};
     node.metadata = old_.nodes[maker >= 0 ? at(maker) : at(reader.nodes.back())].metadata;
-    const std::string_view from = by >= 0 ? program_.groups[at(by)].text.name : std::string_view(x.name);
+    const auto stored = std::ranges::find(signature_.inputs, x.name, &SignatureLine::target);
+    const std::string_view own = stored == signature_.inputs.end() ? std::string_view(x.name) : stored->name,
+                           from = by >= 0 ? program_.groups[at(by)].text.name : own;
     node.metadata[fx_node_key] =
         fmt::format("%{} : [num_users=1] = call_function[target=torch.ops.aten.{}](args = ({}{}), kwargs = {{}})", name,
                     call.substr(0, call.find(' ')),
