@@ -178,6 +178,8 @@ std::optional<LargestBatch> largest_batch(const Model& model, const TrainingSetu
   const std::int64_t at = batch_of(model, setup);
   TrainingSetup start = setup;
   start.dims.erase(batch_dim->name);  // --dim comes before --batch, which the search sets
+  // Under a budget that is larger than the card nothing that fits is checkpointed.
+  if (start.checkpoint_budget >= device.total) start.checkpoint_optimal = false;
   if (start.checkpoint_optimal && start.mode == Mode::training)
     if (const auto planned = largest_planned_batch(model, start, device, margin(device))) return planned;
   const auto searching = [&](const TrainingSetup& s, Asked asked) {

@@ -40,7 +40,7 @@ void add_surroundings(RunRecord& run, const Model& model, const Tape& tape, cons
   run.cards = every_card(tape, setup, margin);
   if (!change || setup.mode != Mode::training) return;
   SuggestOptions search;
-  search.replays = 20;
+  search.replays = 12;
   // A model that the search cannot take in leaves the report without its suggestions, not without an answer.
   const Result<Suggestion> found = catching([&] { return suggest(model, setup, device, margin, search); });
   if (!found) return;

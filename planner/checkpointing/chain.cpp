@@ -228,8 +228,10 @@ std::int64_t least_budget(const ChainProblem& problem) {
       }
     return kept.back() >= 0;
   };
+  // A step holds an exbibyte at most (docs/limits.md), the sum over its units any number of them.
+  constexpr std::int64_t most = std::int64_t{1} << 61;
   std::int64_t low = 0, high = 1;
-  for (const ChainUnit& u : problem.units) high += u.kept + u.need;
+  for (const ChainUnit& u : problem.units) high = std::min(most, high + u.kept + u.need);
   while (low + 1 < high) {
     const std::int64_t middle = low + (high - low) / 2;
     (feasible(middle) ? high : low) = middle;
