@@ -168,7 +168,8 @@ def test_bad_variables():
                         (("--env", "CUBLAS_WORKSPACE_CONFIG=4096"), ":KIB:COUNT"), (("--env", "CUBLAS_WORKSPACE_CONFIG="), ":KIB:COUNT"),
                         (("--env", "CUBLAS_WORKSPACE_CONFIG=:4096:8x"), ":KIB:COUNT"), (("--env", "CUBLAS_WORKSPACE_CONFIG=:99999999999999:99999999999999"), ""),
                         (("--env", "CUBLASLT_WORKSPACE_SIZE=1MiB"), "KiB"), (("--env", "TORCH_CUBLAS_WORKSPACE_CACHE=yes"), "0 or 1"),
-                        (("--env", "PYTORCH_ALLOC_CONF=nonsense:1"), "nonsense"),
+                        (("--env", "PYTORCH_ALLOC_CONF=nonsense:1"), "nonsense"), (("--alloc-conf", "large_segment_size_mb:10"), "greater than 10"),
+                        (("--alloc-conf", "large_segment_size_mb:999999999999"), "a tebibyte"),
                         (("--env", "PYTORCH_ALLOC_CONF=expandable_segments:True", "--alloc-conf", "expandable_segments:True"), "same thing")):
         answer = memplan(model("mlp"), *words)
         equal(answer.code, 2, words)

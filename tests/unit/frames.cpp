@@ -379,7 +379,7 @@ return %out
 }
 
 // timm 1.0, models/metaformer.py:423:
-//   x = self.res_scale2(x) + \
+//   x = self.res_scale2(x) + \ …
 //       self.mlp(x)
 TEST_CASE("a sum over several lines binds its name once it is made") {
   const auto gone = [](const char* end) {

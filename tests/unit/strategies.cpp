@@ -110,6 +110,12 @@ TEST_CASE("the cheapest stretches are those of a search through all choices") {
   CHECK(with_options > 100);
 }
 
+TEST_CASE("a plan of units of an exbibyte each needs more than any device has") {
+  ChainProblem p;
+  for (int u = 0; u < 20; ++u) p.units.push_back({std::int64_t{1} << 60, std::int64_t{1} << 60});
+  CHECK(least_budget(p) == std::int64_t{1} << 61);
+}
+
 TEST_CASE("a plan stays under its budget, and no set of modules that does so costs less") {
   const Tape tape = with_lifetimes(blocks(5, 16384, 128));
   TrainingSetup setup = summed();
