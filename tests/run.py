@@ -3,7 +3,7 @@
 
     python tests/run.py [--build build/release] [--only NAME …] [--timeout SECONDS]
 
-They run one after the other, but for the longest, which runs beside them. A suite is tests/<name>/run.py (or compare.py), called with --build; its last line is "N passed, N failed". The unit
+They run one after the other, but for the two longest, which run beside them. A suite is tests/<name>/run.py (or compare.py), called with --build; its last line is "N passed, N failed". The unit
 tests are one doctest binary. A suite that dies, hangs or says nothing counts as one failure.
 """
 import argparse
@@ -18,7 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 TIMEOUT = 20 * 60  # of one suite, in seconds, unless --timeout says otherwise
 NOT_SUITES = {"bench"}
-ASIDE = "observe"  # minutes of one core: it runs beside the others, which leave one idle
+ASIDE = ("observe", "lint")  # minutes of one core: they run beside the others, which leave one idle
 
 
 def suites(build):
@@ -82,8 +82,8 @@ def main():
         parser.error(f"no such suite: {', '.join(sorted(unknown))}; there are {', '.join(all_suites)}")
     chosen = {name: command for name, command in all_suites.items() if not options.only or name in options.only}
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        aside = [pool.submit(run, name, command, options.timeout) for name, command in chosen.items() if name == ASIDE]
-        totals = [run(name, command, options.timeout) for name, command in chosen.items() if name != ASIDE]
+        aside = [pool.submit(run, name, command, options.timeout) for name, command in chosen.items() if name in ASIDE]
+        totals = [run(name, command, options.timeout) for name, command in chosen.items() if name not in ASIDE]
         totals += [each.result() for each in aside]
     passed, failed = sum(t[0] for t in totals), sum(t[1] for t in totals)
     print(f"{passed} passed, {failed} failed")
