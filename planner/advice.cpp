@@ -187,7 +187,7 @@ Result<Estimate> with_trick(Tapes& tapes, const Trick& trick, const TrainingSetu
   if (!trick.same_ops) return tapes.estimate_to_judge(changed, device, margin);
   return catching([&] {
     Estimate e = unwrap(estimate_planned_tape(*tapes.of(changed), changed, device));
-    conclude_range(e, known.sources);
+    if (judge(e, device, margin).verdict == Verdict::fits) conclude_range(e, known.sources);
     return e;
   });
 }

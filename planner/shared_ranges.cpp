@@ -8,7 +8,7 @@ namespace memplan {
 
 Estimate SharedRanges::estimated(const TrainingSetup& setup, const std::vector<RangeSource>& sources) {
   Estimate e = unwrap(estimate_planned_tape(*tapes_.of(setup), setup, device_));
-  conclude_range(e, sources);
+  if (judge(e, device_, margin_).verdict == Verdict::fits) conclude_range(e, sources);
   return e;
 }
 

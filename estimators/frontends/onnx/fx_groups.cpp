@@ -248,7 +248,7 @@ class GroupMatcher {
         return Arg{it == instead.end() ? e.tensor(id.index) : it->second};
       });
       for (const auto& [i, view] : viewed)
-        if (!view.empty()) c.args[i] = {e.call(view, {c.args[i]})};
+        if (!view.empty() && std::get_if<ValueId>(&c.args[i].value)) c.args[i] = {e.call(view, {c.args[i]})};
       for (const auto& [i, sizes] : reshapes) c.args[i] = {e.call("aten::reshape", {c.args[i], list_of(sizes)})};
       rewrite(c, e.setup);
       e.call_for(v.at(last), std::move(c.op), std::move(c.args), std::move(c.kwargs));

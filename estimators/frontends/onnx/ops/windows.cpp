@@ -226,9 +226,10 @@ bool lower_stft(const At& at, Emit& e) {
   const auto w = short_time_windows(at);
   if (!w) return false;
   const auto [samples, step] = *w;
+  if (at.has(2) && at.sizes(2) && (at.sizes(2)->size() != 1 || (*at.sizes(2))[0] > samples)) return false;
   const Arg x{e.call("aten::squeeze.dim", {{e.tensor(at.id(0))}, {std::int64_t{2}}})},
       window = at.has(2) ? Arg{e.tensor(at.id(2))} : Arg{};
-  const std::int64_t length = at.has(2) && at.sizes(2) && at.sizes(2)->size() == 1 ? (*at.sizes(2))[0] : samples;
+  const std::int64_t length = at.has(2) && at.sizes(2) ? (*at.sizes(2))[0] : samples;
   const Arg y{e.call("aten::stft",
                      {x, {samples}, {step}, {length}, window, {false}, {at.integer("onesided", 1) != 0}, {true}})};
   e.call_for(at, "aten::transpose.int", {{e.call("aten::view_as_real", {y})}, {std::int64_t{1}}, {std::int64_t{2}}});
