@@ -6,8 +6,8 @@
 Files of a folder are looked at together, as they are compiled, which takes a quarter of the time. Those without a finding are not looked
 at again until one of their sources, of the project's headers that they include, of their compiler's flags or of the checks has changed:
 BUILD/lint.json has a hash of all these. --afresh: all of them. --since: only what has a source, or includes a header, that differs from
-COMMIT. --recent: from the last commit that was a day old when the newest one was made, which is what `make test` does; `make lint` looks
-at everything. Where clang-tidy 14 is not installed nothing is checked, and the last line says "0 passed, 0 failed".
+COMMIT. --recent: from the last commit that was four hours old when the newest one was made, which is what `make test` does; `make lint`
+looks at everything. Where clang-tidy 14 is not installed nothing is checked, and the last line says "0 passed, 0 failed".
 """
 import argparse
 import concurrent.futures
@@ -46,11 +46,11 @@ def git(*words):
     return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def day_before():
+def some_hours_before():
     """The commit that --recent compares with; None where there is none, or no repository."""
     try:
         newest = int(git("log", "-1", "--format=%ct"))
-        return git("log", "-1", f"--before={newest - 24 * 3600}", "--format=%H") or None
+        return git("log", "-1", f"--before={newest - 4 * 3600}", "--format=%H") or None
     except (OSError, ValueError, subprocess.CalledProcessError):
         return None
 
@@ -129,7 +129,7 @@ def main():
         return 0
     with open(os.path.join(ROOT, ".clang-tidy")) as f:
         known = Known(options.build, version + f.read(), options.afresh)
-    all_units = units(options.build, day_before() if options.recent else options.since)
+    all_units = units(options.build, some_hours_before() if options.recent else options.since)
     hashes = {path: known.hash_of(path, command) for path, command in all_units.items()}
     left = [path for path in all_units if known.clean.get(path) != hashes[path]]
     passed, failed = len(all_units) - len(left), 0
