@@ -3,7 +3,7 @@
 
     python tests/run.py [--build build/release] [--only NAME …] [--timeout SECONDS]
 
-They run one after the other, but for the two longest, which run beside them. A suite is tests/<name>/run.py (or compare.py), called with --build; its last line is "N passed, N failed". The unit
+They run one after the other, but for three long ones, which run beside the others. A suite is tests/<name>/run.py (or compare.py), called with --build; its last line is "N passed, N failed". The unit
 tests are one doctest binary. A suite that dies, hangs or says nothing counts as one failure.
 """
 import argparse
@@ -18,7 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 TIMEOUT = 20 * 60  # of one suite, in seconds, unless --timeout says otherwise
 NOT_SUITES = {"bench"}
-ASIDE = ("observe", "lint")  # minutes of one core: they run beside the others, which leave one idle
+ASIDE = ("observe", "lint", "recording")  # half of the time: they run beside the others, which leave a core idle
 
 
 def suites(build):
@@ -30,8 +30,10 @@ def suites(build):
             if name not in NOT_SUITES and os.path.isfile(path):
                 found[name] = [sys.executable, path, "--build", build]
                 break
-    if "lint" in found:
-        found["lint"].append("--recent")  # all of it takes as long as a third of the other suites together: make lint
+    # Both take as long as half of the other suites together, so a commit runs a part of them (CONTRIBUTING.md: how to run all).
+    for name, part in (("lint", "--recent"), ("observe", "--turn")):
+        if name in found:
+            found[name].append(part)
     return found
 
 

@@ -203,10 +203,9 @@ AllocatorSetup parse_alloc_conf(std::string_view text, std::string_view flag) {
   // The other limits refer to the size of a large segment, wherever in the list it stands.
   for (std::string_view item : items)
     if (trim(item).starts_with("large_segment_size_mb:")) {
-      setup.large_segment = large_segment =
-          mib("large_segment_size_mb", trim(item).substr(std::string_view("large_segment_size_mb:").size()));
-      if (large_segment <= Bytes::mib(10)) bad(flag, item, "large_segment_size_mb must be greater than 10");
-      if (large_segment > Bytes::gib(1024)) bad(flag, item, "large_segment_size_mb is 1048576 at most, a tebibyte");
+      setup.large_segment = large_segment = mib("large_segment_size_mb", trim(item.substr(item.find(':') + 1)));
+      if (large_segment <= Bytes::mib(10) || large_segment > Bytes::gib(1024))
+        bad(flag, item, "large_segment_size_mb must be greater than 10, and 1048576 (a tebibyte) at most");
     }
   for (std::string_view raw : items) {
     const std::string_view item = trim(raw);
