@@ -32,15 +32,17 @@ RunRecord run_of(const Tape& tape, const TrainingSetup& setup, const Device& dev
 void add_surroundings(RunRecord& run, const Model& model, const Tape& tape, const TrainingSetup& setup,
                       const Device& device, const MarginOf& margin, bool change, std::size_t ranks) {
   constexpr std::size_t long_run = 80000;  // events: each size and each card is an estimate as long
-  constexpr std::size_t plan = 8;          // what planning checkpoints costs, in estimates
-  const bool planned = setup.checkpoint_optimal && setup.mode == Mode::training,
-             longish = run.schedule.events.size() * ranks * (planned ? plan : 1) > long_run;
-  run.curves = scale(model, tape.dims, setup, device, margin(device), longish ? 3 : 9);
+  constexpr std::size_t medium_run = 10000;
+  constexpr std::size_t plan = 8;  // what planning checkpoints costs, in estimates
+  const bool planned = setup.checkpoint_optimal && setup.mode == Mode::training;
+  const std::size_t events = run.schedule.events.size() * ranks * (planned ? plan : 1);
+  const bool longish = events > long_run, medium = events > medium_run;
+  run.curves = scale(model, tape.dims, setup, device, margin(device), longish ? 3 : medium ? 5 : 9);
   if (longish) return;
   run.cards = every_card(tape, setup, margin);
   if (!change || setup.mode != Mode::training) return;
   SuggestOptions search;
-  search.replays = 12;
+  search.replays = medium ? 6 : 12;
   // A model that the search cannot take in leaves the report without its suggestions, not without an answer.
   const Result<Suggestion> found = catching([&] { return suggest(model, setup, device, margin, search); });
   if (!found) return;
