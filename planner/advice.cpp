@@ -6,8 +6,6 @@
 #include <functional>
 
 #include "estimators/base/threads.h"
-#include "estimators/base/unwrap.h"
-#include "estimators/estimate/range.h"
 #include "estimators/graph/dims.h"
 #include "estimators/setup/field.h"
 #include "estimators/setup/optimizers.h"
@@ -181,17 +179,6 @@ void add_parallel_tricks(const Model& model, const TrainingSetup& s, const Devic
        [tensor](TrainingSetup& t) { t.parallel = tensor; }, true});
 }
 
-/// A range costs several estimates: where the same ops run, what is open is what is open of the setup itself.
-Result<Estimate> with_trick(Tapes& tapes, const Trick& trick, const TrainingSetup& changed, const Device& device,
-                            Bytes margin, const Estimate& known) {
-  if (!trick.same_ops) return tapes.estimate_to_judge(changed, device, margin);
-  return catching([&] {
-    Estimate e = unwrap(estimate_planned_tape(*tapes.of(changed), changed, device));
-    if (judge(e, device, margin).verdict == Verdict::fits) conclude_range(e, known.sources);
-    return e;
-  });
-}
-
 /// Without those that this setup does not allow.
 std::vector<Advice> estimated(Tapes& tapes, const TrainingSetup& setup, const Device& device, Bytes margin,
                               const Estimate& known, const std::vector<Trick>& tricks) {
@@ -202,7 +189,8 @@ std::vector<Advice> estimated(Tapes& tapes, const TrainingSetup& setup, const De
     if (t.apply) {
       TrainingSetup changed = setup;
       t.apply(changed);
-      const Result<Estimate> e = with_trick(tapes, t, changed, device, margin, known);
+      const Result<Estimate> e = t.same_ops ? tapes.estimate_to_judge(changed, device, margin, known.sources)
+                                            : tapes.estimate_to_judge(changed, device, margin);
       if (!e) return;  // a model without repeated blocks, an optimizer without such an implementation …
       a.peak = e->peak.process;
       a.saves = known.peak.process - e->peak.process;

@@ -1,21 +1,13 @@
 #include "planner/shared_ranges.h"
 
 #include "estimators/base/unwrap.h"
-#include "estimators/estimate/range.h"
-#include "planner/checkpointing/plan.h"
 
 namespace memplan {
-
-Estimate SharedRanges::estimated(const TrainingSetup& setup, const std::vector<RangeSource>& sources) {
-  Estimate e = unwrap(estimate_planned_tape(*tapes_.of(setup), setup, device_));
-  if (judge(e, device_, margin_).verdict == Verdict::fits) conclude_range(e, sources);
-  return e;
-}
 
 Estimate SharedRanges::to_compare(const TrainingSetup& setup, const Place& place) {
   Open& open = open_[place.ops];
   if (place.batch <= open.batch) {
-    Estimate e = estimated(setup, open.sources);
+    Estimate e = unwrap(tapes_.estimate_to_judge(setup, device_, margin_, open.sources));
     if (judge(e, device_, margin_).verdict == Verdict::fits) return e;
   }
   Estimate e = unwrap(tapes_.estimate_to_judge(setup, device_, margin_));
@@ -28,7 +20,7 @@ Estimate SharedRanges::to_compare(const TrainingSetup& setup, const Place& place
 
 Estimate SharedRanges::to_answer(const TrainingSetup& setup, const std::string& flags) {
   const auto own = own_.find(flags);
-  if (own != own_.end()) return estimated(setup, own->second);
+  if (own != own_.end()) return unwrap(tapes_.estimate_to_judge(setup, device_, margin_, own->second));
   Estimate e = unwrap(tapes_.estimate_to_judge(setup, device_, margin_));
   if (!e.sources.empty()) own_[flags] = e.sources;
   return e;

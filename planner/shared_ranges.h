@@ -38,7 +38,6 @@ class SharedRanges {
     std::int64_t batch = 0;
     std::vector<RangeSource> sources;
   };
-  Estimate estimated(const TrainingSetup& setup, const std::vector<RangeSource>& sources);
 
   Tapes& tapes_;
   const Device& device_;

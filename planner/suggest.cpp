@@ -100,8 +100,7 @@ class DeviceSearch : public SetupSearch {
                            ? unwrap(answer_for(model_, *tapes_.of(few), few, device_))
                            : ranges_.to_compare(few, {key_of(point.choice, shapes_tape), point.batch, c.flags});
     judge_into(c, e);
-    if (point == home_) ranges_.know(c.flags, e.sources);
-    if (point == home_) out_.estimate = e, out_.parameters = e.parameter_count;
+    if (point == home_) ranges_.know(c.flags, e.sources), out_.estimate = e, out_.parameters = e.parameter_count;
     c.time = step_time(take_rehearsal(point.choice), c.setup, point.batch, rates_, options_.time);
     for (std::uint8_t chosen : point.choice) c.changes += chosen > 0;
     c.changes += point.batch != home_.batch;

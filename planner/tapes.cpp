@@ -40,6 +40,15 @@ Result<Estimate> Tapes::estimate_to_judge(const TrainingSetup& setup, const Devi
   return catching([&] { return unwrap(memplan::estimate_to_judge(model_, *of(setup), setup, device, margin)); });
 }
 
+Result<Estimate> Tapes::estimate_to_judge(const TrainingSetup& setup, const Device& device, Bytes margin,
+                                          const std::vector<RangeSource>& open) {
+  return catching([&] {
+    Estimate e = unwrap(estimate_planned_tape(*of(setup), setup, device));
+    if (judge(e, device, margin).verdict == Verdict::fits) conclude_range(e, open);
+    return e;
+  });
+}
+
 std::shared_ptr<const Tape> Tapes::of_model(const TrainingSetup& setup) {
   // Two batches of two or three precisions, which a search goes back to; each batch that it tries has a tape of its
   // own.

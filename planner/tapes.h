@@ -22,6 +22,10 @@ class Tapes {
   std::shared_ptr<const Tape> of(const TrainingSetup& setup);
   /// estimate_to_judge() of checkpointing/plan.h, of such a tape.
   Result<Estimate> estimate_to_judge(const TrainingSetup& setup, const Device& device, Bytes margin);
+  /// The same with a range that is known: what is open of a setup that runs the same ops, which costs no more
+  /// estimates.
+  Result<Estimate> estimate_to_judge(const TrainingSetup& setup, const Device& device, Bytes margin,
+                                     const std::vector<RangeSource>& open);
 
   /// The model's own tape for the setup (estimators/transforms/transforms.h). Failure as of tape_of_model.
   const Tape& whole(const TrainingSetup& setup);

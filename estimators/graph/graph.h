@@ -27,6 +27,12 @@ struct Dim {
   bool open() const { return size < 0; }
 };
 
+inline std::vector<Dim> fixed_dims(const std::vector<std::int64_t>& sizes) {
+  std::vector<Dim> dims;
+  for (const std::int64_t n : sizes) dims.push_back({n, {}});
+  return dims;
+}
+
 using GraphValueId = std::int32_t;  ///< index into Graph::values; -1 = absent optional input or output
 using GraphId = std::int32_t;       ///< index into Model::graphs
 

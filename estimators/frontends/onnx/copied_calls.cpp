@@ -121,6 +121,8 @@ std::string_view call_of_same(std::string_view op, const GraphNode& reader, bool
   if (op == "relu") return bound ? "relu.default" : "";
   if (op == "clamp") return bound ? "clamp.default , 0.0, 1.0" : "";
   if (op == "detach") return "detach.default";
+  if (op == "view_as_real") return "view_as_real.default";
+  if (op == "view_as_complex") return "view_as_complex.default";
   if (op != "pad" && op != "constant_pad_nd") return {};
   const auto pads = reader.attributes.find("pads");
   const auto* own = pads == reader.attributes.end() ? nullptr : std::get_if<std::vector<std::int64_t>>(&pads->second);

@@ -59,7 +59,8 @@ std::optional<double> neutral_number(std::string_view op);
 
 /// The call of such a name, as the exporter writes it, where the node that reads its argument does its work or nothing
 /// is left of it: two bounds after each other are one Clip (FuseRelusClips of onnxscript; `bound`: the reader is one);
-/// a pad by nothing is gone, and PyTorch copies all the same (native/PadNd.cpp). Empty for other ops.
+/// a pad by nothing is gone, and PyTorch copies all the same (native/PadNd.cpp); a detach has no node, nor have views
+/// of complex numbers, which a file has as pairs of real ones. Empty for other ops.
 std::string_view call_of_same(std::string_view op, const GraphNode& reader, bool bound);
 
 /// Names of traced sizes count with those of tensors: a number that is left out proves nothing.

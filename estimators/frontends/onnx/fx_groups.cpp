@@ -164,9 +164,8 @@ class GroupMatcher {
   /// or the value is made by an equal call. A transpose that was joined with the next one is neither.
   bool is_like(GraphValueId id, std::string_view name) const {
     const std::string_view op = op_of_name(name);
-    for (std::string_view copy :
-         {"clone", "slice", "alias", "detach", "dropout", "native_dropout", "contiguous", "to", "_to_copy", "type_as",
-          "expand", "lift_fresh_copy", "view_as_real", "view_as_complex"})
+    for (std::string_view copy : {"clone", "slice", "alias", "detach", "dropout", "native_dropout", "contiguous", "to",
+                                  "_to_copy", "type_as", "expand", "lift_fresh_copy"})
       if (op == copy) return true;
     // A part of a list, which became one of a node's results: of in_proj_weight.split([n, 2 * n]).
     if (op == "getitem") return v_.producer(id) >= 0 && v_.node(v_.producer(id)).outputs.size() > 1;
@@ -177,7 +176,8 @@ class GroupMatcher {
   }
 
   static bool is_reshape(std::string_view name) {
-    return op_of_name(name) == "view" || op_of_name(name) == "_unsafe_view" || op_of_name(name) == "reshape";
+    const std::string_view op = op_of_name(name);
+    return op == "view" || op == "_unsafe_view" || op == "reshape";
   }
 
   /// A tensor of the program whose contents happen to be known, as those of "torch.arange(n)" are.
@@ -233,8 +233,7 @@ class GroupMatcher {
     f.from = "the exporter's fx_node text";
     if (std::ranges::all_of(f.reads, [&](GraphValueId id) { return is_merged(id); }))
       made_of_stored_[v_.output(last)] = call;
-    f.emit = [call, last, reshapes = reshapes_of(group, *call), again = made_again(group, *call),
-              viewed = viewed_in(group), &v = v_](Emit& e) {
+    f.emit = [call, last, reshapes = reshapes_of(group, *call), again = made_again(group, *call), &v = v_](Emit& e) {
       Call c = *call;
       std::map<std::int32_t, ValueId> instead;
       for (const auto& [id, made] : again) instead[id] = call_again(made, e);
@@ -247,23 +246,11 @@ class GroupMatcher {
         const auto it = instead.find(id.index);
         return Arg{it == instead.end() ? e.tensor(id.index) : it->second};
       });
-      for (const auto& [i, view] : viewed)
-        if (!view.empty() && std::get_if<ValueId>(&c.args[i].value)) c.args[i] = {e.call(view, {c.args[i]})};
       for (const auto& [i, sizes] : reshapes) c.args[i] = {e.call("aten::reshape", {c.args[i], list_of(sizes)})};
       rewrite(c, e.setup);
       e.call_for(v.at(last), std::move(c.op), std::move(c.args), std::move(c.kwargs));
     };
     return f;
-  }
-
-  /// Arguments that are views whose calls have no nodes.
-  std::map<std::size_t, std::string> viewed_in(const FxGroup& group) const {
-    std::map<std::size_t, std::string> out;
-    for (std::size_t i = 0; i < group.text.args.size(); ++i)
-      if (const auto* id = std::get_if<ValueId>(&group.text.args[i].value);
-          id && stood_in_.count(program_.names[at(id->index)]))
-        out[i] = view_without_node(program_.names[at(id->index)]);
-    return out;
   }
 
   /// The call gives what its nodes give. Otherwise an optimizer took the last of them out, or what stands in for a

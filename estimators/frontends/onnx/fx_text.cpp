@@ -187,11 +187,4 @@ std::vector<std::string_view> parse_python_strings(std::string_view text) {
   return out;
 }
 
-std::string_view view_without_node(std::string_view name) {
-  if (name.starts_with("detach")) return "aten::detach";
-  if (name.starts_with("view_as_real")) return "aten::view_as_real";
-  if (name.starts_with("view_as_complex")) return "aten::view_as_complex";
-  return {};
-}
-
 }  // namespace memplan::onnx_format

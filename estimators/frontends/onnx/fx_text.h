@@ -32,10 +32,6 @@ bool parse_fx(std::string_view text, const Intern& intern, FxText& out);
 /// "operator.mul" -> "_operator.mul", "math.trunc" as it is.
 std::string op_of_target(std::string_view target);
 
-/// The op of a name whose call has no node: "detach_1" of `x.detach()`, and "view_as_real" of numbers that a file has
-/// as pairs of real ones. Empty for other names.
-std::string_view view_without_node(std::string_view name);
-
 /// The strings of a Python list as printed: "['', 'layer1']" -> {"", "layer1"}.
 std::vector<std::string_view> parse_python_strings(std::string_view text);
 

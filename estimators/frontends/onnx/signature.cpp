@@ -50,8 +50,7 @@ GraphValue value_with_sizes(const Graph& graph, GraphValueId id) {
   const auto stored = graph.initializers.find(id);
   if (stored == graph.initializers.end()) return value;
   value.dtype = stored->second.dtype;
-  value.shape.emplace();
-  for (const std::int64_t n : stored->second.sizes) value.shape->push_back({n, {}});
+  value.shape = fixed_dims(stored->second.sizes);
   return value;
 }
 
@@ -59,8 +58,7 @@ GraphValueId add_stored(Graph& graph, const SignatureLine& line, DType dtype, st
   GraphValue value;
   value.name = line.target;
   value.dtype = dtype;
-  value.shape.emplace();
-  for (const std::int64_t n : sizes) value.shape->push_back({n, {}});
+  value.shape = fixed_dims(sizes);
   graph.values.push_back(std::move(value));
   const auto id = static_cast<GraphValueId>(graph.values.size() - 1);
   StoredTensor t;

@@ -297,10 +297,7 @@ class Restorer {
     GraphValue v;
     v.name = std::move(name);
     v.dtype = dtype;
-    if (sizes) {
-      v.shape.emplace();
-      for (std::int64_t s : *sizes) v.shape->push_back({s, {}});
-    }
+    if (sizes) v.shape = fixed_dims(*sizes);
     g_.values.push_back(std::move(v));
     return static_cast<GraphValueId>(g_.values.size() - 1);
   }

@@ -25,14 +25,15 @@ bool is_repeated(const Schedule& schedule, const RecordMark& before, const Recor
 /// What the first stretch left alive and the second one freed, with what the second one made in its place.
 using Carried = std::unordered_map<std::int32_t, std::int32_t>;
 
-/// Whether [second, end) is [first, second) again but for what only a first step does: it makes what then stays for
-/// good (states of an optimizer, workspaces), and finds nothing of a step before it to free. Each thing that it left
-/// alive has one of the second stretch in its place, so that a third one can only ask for what the second one did, and
-/// free what that left. None where it is not so.
-/// `once`: what a first step alone does in one go, whatever becomes of it.
 struct EventRange {
   std::size_t begin = 0, end = 0;
 };
+
+/// Whether [second, end) is [first, second) again but for what only a first step does: it makes what then stays for
+/// good (states of an optimizer, workspaces), and finds nothing of a step before it to free. Each thing that it left
+/// alive has one of the second stretch in its place, so that a third one can only ask for what the second one did, and
+/// free what that left. None where it is not so. `once`: what a first step alone does in one go, whatever becomes of
+/// it.
 std::optional<Carried> repeats_the_first(const Schedule& schedule, const RecordMark& first, const RecordMark& second,
                                          const EventRange& once = {});
 
