@@ -144,13 +144,14 @@ class Frames {
   }
 
   /// A loop runs its line several times in a row. Where what the line does is periodic, each period is one turn, and
-  /// its names are bound anew in every turn. (`a, b = f(a), f(b)` is periodic as well and stays one line.)
+  /// its names are bound anew in every turn. (`a, b = f(a), f(b)` is periodic as well and stays one line, as does
+  /// `x = [f(i) for i in x]`, whose name holds one list.)
   void split_turns(Frame& f, std::int32_t scope) const {
     std::vector<Line> lines;
     for (const Line& line : f.lines) {
       const Binding& s = binding(line);
       const bool one_name =
-          (!s.targets.empty() || !s.collects.empty()) &&
+          (!s.targets.empty() || !s.collects.empty()) && !s.makes_list &&
           std::all_of(s.targets.begin(), s.targets.end(), [](const auto& names) { return names.size() == 1; });
       const std::size_t period = !one_name ? 0 : calls_one_module(scope, line) ? 1 : period_of(scope, line);
       if (period == 0) {

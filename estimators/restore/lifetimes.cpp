@@ -15,6 +15,7 @@
 #include "estimators/restore/kept_keys.h"
 #include "estimators/restore/loop_names.h"
 #include "estimators/restore/other_names.h"
+#include "estimators/restore/returned_lists.h"
 #include "estimators/restore/returned_weights.h"
 #include "estimators/restore/statement.h"
 #include "estimators/tape/uses.h"
@@ -333,7 +334,7 @@ void mark_last_uses(Tape& tape) {
   const Until hidden = tape.reading.names == NameReading::held ? held_by_hidden_names(tape, frames, lives) : Until();
   const Until weights = held_as_weights(tape, frames), turns = let_go_in_loops(tape, frames, lives),
               cached = held_by_cache(tape, frames), others = held_by_other_names(tape, frames, lives),
-              read = read_by_functions(tape, frames);
+              read = read_by_functions(tape, frames), in_lists = held_in_returned_lists(tape, frames, settled);
   std::int64_t by_function = 0, by_line = 0, by_tuple = 0;
   // Values are numbered in the order of the calls that make them, so the results of a line come in the order in which
   // it computes them: the first goes to its first target.
@@ -357,7 +358,7 @@ void mark_last_uses(Tape& tape) {
     if (read[v] > until) until = read[v], ++by_function;
     const std::int32_t without_names = until;
     until = std::max({until, returned_by_name(tape, frames, l), returned_by_class(tape, frames, l), listed[v],
-                      collected[v], cached[v], others[v]});
+                      collected[v], cached[v], others[v], in_lists[v]});
     if (result) {
       const std::int32_t bound = frames.rebound(l.top, at, results[{l.top, at}]++);
       until = std::max(until, turns[v] < 0 ? bound : std::min(bound, turns[v]));

@@ -157,7 +157,7 @@ void widen_named(Tape& tape) {
       argument[call.scope] = names.size() == 1 ? only_operand(tape, i) : ValueId{};
     }
     if (!names.empty() && !has_restored_casts(tape, call.scope) && !call.op.starts_with("aten::to.") &&
-        call.op != "aten::type_as")
+        call.op != "aten::_to_copy" && call.op != "aten::type_as")
       for (const std::string& name : names) {
         const auto reads = [&](ValueId x) {
           bool found = false;

@@ -176,14 +176,20 @@ void bind_names(Tape& tape) {
 }
 
 std::vector<std::string_view> right_sides(const Tape& tape) {
-  std::vector<std::string_view> texts(tape.bindings.size());
+  std::vector<std::string_view> texts;
+  for (const Statement& s : statements(tape)) texts.push_back(s.value);
+  return texts;
+}
+
+std::vector<Statement> statements(const Tape& tape) {
+  std::vector<Statement> all(tape.bindings.size());
   const auto tell = [&](std::int32_t binding, const std::string& source) {
-    if (binding >= 0 && texts[static_cast<std::size_t>(binding)].empty())
-      texts[static_cast<std::size_t>(binding)] = parse_statement(source).value;
+    if (binding >= 0 && all[static_cast<std::size_t>(binding)].value.empty())
+      all[static_cast<std::size_t>(binding)] = parse_statement(source);
   };
   for (const Call& c : tape.calls) tell(c.binding, c.source);
   for (const Scope& s : tape.scopes) tell(s.binding, s.source);
-  return texts;
+  return all;
 }
 
 }  // namespace memplan

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "estimators/restore/statement.h"
 #include "estimators/tape/tape.h"
 
 namespace memplan {
@@ -14,5 +15,8 @@ void bind_names(Tape& tape);
 
 /// By binding: what stands right of the `=` in its line. The views point into the tape.
 std::vector<std::string_view> right_sides(const Tape& tape);
+
+/// By binding: its line, taken apart. The views point into the tape.
+std::vector<Statement> statements(const Tape& tape);
 
 }  // namespace memplan

@@ -17,8 +17,8 @@ namespace {
 class FrameNames {
  public:
   FrameNames(const Tape& tape, const Frames& frames, const std::vector<ValueLife>& lives,
-             const std::vector<std::string_view>& texts, std::vector<std::int32_t>& until)
-      : tape_(tape), frames_(frames), lives_(lives), texts_(texts), until_(until) {}
+             const std::vector<Statement>& statements, std::vector<std::int32_t>& until)
+      : tape_(tape), frames_(frames), lives_(lives), statements_(statements), until_(until) {}
 
   void follow(std::int32_t frame) {
     for (std::size_t i = 0; i < frames_.lines(frame); ++i) {
@@ -41,9 +41,9 @@ class FrameNames {
 
  private:
   void read(std::int32_t frame, const Line& line) {
-    const std::string_view text = texts_[static_cast<std::size_t>(line.binding)];
+    const Statement& statement = statements_[static_cast<std::size_t>(line.binding)];
     std::vector<std::string_view> unbound;
-    for (const std::string_view name : names_read(text, true))
+    for (const std::string_view name : names_read(statement.value, true))
       if (!bound_.contains(name) && std::ranges::find(unbound, name) == unbound.end()) unbound.push_back(name);
     std::vector<std::int32_t> unnamed;
     bool known = true;  // no operand is the frame's argument, which any name may be
@@ -55,7 +55,7 @@ class FrameNames {
           known = known && tape_.values[static_cast<std::size_t>(id.index)].kind != ValueKind::user_input;
         else if (l.born < frames_.begin(frame) || l.top != frame)
           known = false;
-        else if (!named(l, line, text))
+        else if (!named(l, line, statement))
           unnamed.push_back(id.index);
       });
     if (!known || unnamed.size() != unbound.size()) return;
@@ -70,15 +70,17 @@ class FrameNames {
   }
 
   /// The line reads a name that the value's own line has bound, and no line since; or it is that line, in another turn,
-  /// or one whose turn before this one could read the value.
-  bool named(const ValueLife& l, const Line& line, std::string_view text) const {
+  /// or one whose turn before this one could read the value. "x += 1" reads `x` as well.
+  bool named(const ValueLife& l, const Line& line, const Statement& statement) const {
     const Line& made = frames_.line(l.top, frames_.line_of(l.top, l.born));
     if (made.binding == line.binding) return true;
     if (const auto before = ran_.find(line.binding); before != ran_.end() && before->second > l.born) return true;
     return std::ranges::any_of(frames_.binding(made).targets, [&](const auto& names) {
       return std::ranges::any_of(names, [&](const std::string& name) {
         const auto it = bound_.find(name);
-        return it != bound_.end() && it->second == made.last && has_name(text, name);
+        return it != bound_.end() && it->second == made.last &&
+               (has_name(statement.value, name) ||
+                (statement.augmented && !statement.targets.empty() && statement.targets[0][0] == name));
       });
     });
   }
@@ -91,7 +93,7 @@ class FrameNames {
   const Tape& tape_;
   const Frames& frames_;
   const std::vector<ValueLife>& lives_;
-  const std::vector<std::string_view>& texts_;
+  const std::vector<Statement>& statements_;  ///< by binding
   std::vector<std::int32_t>& until_;
   std::map<std::int32_t, std::int32_t> ran_;         ///< by binding: the first call of its line's last turn
   std::map<std::string_view, std::int32_t> bound_;   ///< by name: the last call of the line that bound it last
@@ -103,9 +105,9 @@ class FrameNames {
 std::vector<std::int32_t> held_by_other_names(const Tape& tape, const Frames& frames,
                                               const std::vector<ValueLife>& lives) {
   std::vector<std::int32_t> until(tape.values.size(), -1);
-  const std::vector<std::string_view> texts = right_sides(tape);
+  const std::vector<Statement> lines = statements(tape);
   for (std::size_t s = 0; s < tape.scopes.size(); ++s)
-    FrameNames(tape, frames, lives, texts, until).follow(static_cast<std::int32_t>(s));
+    FrameNames(tape, frames, lives, lines, until).follow(static_cast<std::int32_t>(s));
   return until;
 }
 

@@ -64,19 +64,31 @@ class OneLine {
   std::size_t first_, end_;
 };
 
-/// prims.var [-> prims.broadcast_in_dim, which keeps the dimensions] [-> sqrt]: torch.var and torch.std.
+/// prims.var [-> prims.broadcast_in_dim, which keeps the dimensions] [-> sqrt]: torch.var and torch.std. Where the text
+/// of a file is not complete, its nodes stand for the second: a reshape and an expand.
 std::optional<Whole> variance_at(const OneLine& line) {
-  const Call* var = line.at(0, "prims::var");
+  const bool by_nodes = line.at(0, "aten::var.correction") != nullptr;
+  const Call* var = line.at(0, by_nodes ? "aten::var.correction" : "prims::var");
   if (!var || var->args.size() < 2) return std::nullopt;
   std::size_t n = 1;
   const Call* last = var;
-  const Call* kept = line.at(n, "prims::broadcast_in_dim");
-  const bool keepdim = kept && line.only_read_by(last->outputs[0], *kept);
-  if (keepdim) last = kept, ++n;
-  const Call* root = line.says("std(") ? line.at(n, "aten::sqrt") : nullptr;
-  if (root && line.only_read_by(last->outputs[0], *root)) last = root, ++n;
-  Whole w = line.whole(n, last == root ? "aten::std.correction" : "aten::var.correction", {var->args[0], var->args[1]});
+  bool keepdim = false;
+  const auto follows = [&](std::string_view op) {
+    const Call* next = line.at(n, op);
+    if (!next || !line.only_read_by(last->outputs[0], *next)) return false;
+    last = next, ++n;
+    return true;
+  };
+  if (by_nodes)
+    keepdim = follows("aten::reshape") && follows("aten::expand");
+  else
+    keepdim = follows("prims::broadcast_in_dim");
+  const bool root = line.says("std(") && follows("aten::sqrt");
+  if (by_nodes && (!root || n == 3)) return std::nullopt;
+  Whole w = line.whole(n, root ? "aten::std.correction" : "aten::var.correction", {var->args[0], var->args[1]});
+  if (by_nodes) w.call.kwargs = var->kwargs;
   if (var->args.size() > 2) w.call.kwargs.emplace_back("correction", var->args[2]);
+  std::erase_if(w.call.kwargs, [](const auto& k) { return k.first == "keepdim"; });
   w.call.kwargs.emplace_back("keepdim", Arg{keepdim});
   return w;
 }
@@ -256,9 +268,9 @@ bool makes_zeros(std::string_view op) {
 bool may_begin(const Tape& tape, std::size_t i) {
   const std::string_view op = tape.calls[i].op,
                          next = i + 1 < tape.calls.size() ? std::string_view(tape.calls[i + 1].op) : "";
-  return op == "prims::var" || op == "aten::isnan" || op == "aten::linalg_vector_norm" || op == "aten::new_empty" ||
-         op == "aten::index_put" || (op == "aten::sub.Tensor" && next == "aten::abs") ||
-         (op == "aten::neg" && next == "aten::mul.Tensor") ||
+  return op == "prims::var" || op == "aten::var.correction" || op == "aten::isnan" ||
+         op == "aten::linalg_vector_norm" || op == "aten::new_empty" || op == "aten::index_put" ||
+         (op == "aten::sub.Tensor" && next == "aten::abs") || (op == "aten::neg" && next == "aten::mul.Tensor") ||
          tape.calls[i].source.find("adaptive_avg_pool") != std::string::npos;
 }
 

@@ -50,6 +50,17 @@ int gone_after(const std::string& text, std::string_view name) {
 
 }  // namespace
 
+TEST_CASE("a standard deviation that only nodes tell keeps its dimensions by a reshape and an expand") {
+  const auto ops = [](const std::string& line) {
+    const std::string at = " in 0 at \"m.py:1 y = " + line + "\"\n";
+    return ops_of(whole("%var = aten::var.correction(%x, [1], correction=1.0, keepdim=False)" + at +
+                        "%shaped = aten::reshape(%var, [2, 1])" + at + "%kept = aten::expand(%shaped, [2, 1])" + at +
+                        "%root = aten::sqrt(%kept)" + at + "return %root\n"));
+  };
+  CHECK(ops("x.std(-1, keepdim=True)") == Ops{"aten::std.correction"});
+  CHECK(ops("x.var(-1, keepdim=True).sqrt()").size() == 4);
+}
+
 TEST_CASE("a variance that the exporter took apart is one op, and a standard deviation where its line says so") {
   for (const auto& [line, root, op] : {std::tuple{"x.std(-1, keepdim=True)", true, "aten::std.correction"},
                                        std::tuple{"x.var(-1, keepdim=True).sqrt()", true, "aten::var.correction"},

@@ -130,6 +130,11 @@ std::string_view call_of_same(std::string_view op, const GraphNode& reader, bool
   return fused ? "" : "constant_pad_nd.default , [0, 0]";
 }
 
+bool is_bound(const Graph& graph, const FxGroup& call) {
+  const std::string& op = graph.nodes[at(call.nodes.back())].op_type;
+  return call.nodes.size() == 1 && (op == "Clip" || op == "Relu");
+}
+
 bool counts_sizes(std::string_view op) {
   for (std::string_view o : {"mul", "add", "sub", "floordiv", "mod", "pow", "neg", "eq", "ge", "gt", "le", "lt", "ne"})
     if (op == o) return true;

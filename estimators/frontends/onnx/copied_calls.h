@@ -63,6 +63,9 @@ std::optional<double> neutral_number(std::string_view op);
 /// of complex numbers, which a file has as pairs of real ones. Empty for other ops.
 std::string_view call_of_same(std::string_view op, const GraphNode& reader, bool bound);
 
+/// The call is a ReLU or a clamp, by one node.
+bool is_bound(const Graph& graph, const FxGroup& call);
+
 /// Names of traced sizes count with those of tensors: a number that is left out proves nothing.
 bool counts_sizes(std::string_view op);
 

@@ -91,9 +91,13 @@ class GroupMatcher {
     }
     const Inferred& f = v_.inferred[it->second];
     const bool given = std::find(g_.inputs.begin(), g_.inputs.end(), it->second) != g_.inputs.end();
-    if (!given && !tensors && f.dtype != DType::boolean && f.is_one_number() && !f.contents->floating &&
-        f.rank() <= 1) {
+    const bool number = !given && !tensors && f.is_one_number() && f.rank() <= 1;
+    if (number && f.dtype != DType::boolean && !f.contents->floating) {
       arg.value = f.contents->integers[0];
+      return;
+    }
+    if (number && f.contents->floating && op_of_name(text).starts_with("scalar_tensor")) {  // of "loss / x.size(0)"
+      arg.value = f.contents->floats[0];
       return;
     }
     reads.push_back(it->second);

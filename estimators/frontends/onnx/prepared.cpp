@@ -4,6 +4,7 @@
 #include <mutex>
 #include <utility>
 
+#include "estimators/frontends/onnx/joined_losses.h"
 #include "estimators/frontends/onnx/shared_pads.h"
 #include "estimators/frontends/onnx/shared_steps.h"
 #include "estimators/frontends/onnx/shared_variance.h"
@@ -26,8 +27,8 @@ bool has_no_line(const GraphNode& n) {
 /// In place, since the program's views point into its graph.
 void prepare(const Graph& file, Prepared& out) {
   out.program = read_fx_program(file);
-  for (auto* undo :
-       {tell_casts, undo_folding, undo_transposes, share_pads, part_variances, part_shared_steps, undo_merging})
+  for (auto* undo : {tell_casts, join_losses, undo_folding, undo_transposes, share_pads, part_variances,
+                     part_shared_steps, undo_merging})
     if (std::optional<Graph> changed = undo(out.graph ? *out.graph : file, out.program)) {
       out.graph = std::move(changed);
       out.program = read_fx_program(*out.graph);

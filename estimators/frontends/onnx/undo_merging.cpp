@@ -13,6 +13,7 @@
 #include "estimators/frontends/onnx/folded.h"
 #include "estimators/frontends/onnx/fx_rewrites.h"
 #include "estimators/frontends/onnx/insert_nodes.h"
+#include "estimators/frontends/onnx/lost_calls.h"
 #include "estimators/frontends/onnx/lost_twins.h"
 #include "estimators/frontends/onnx/metadata.h"
 #include "estimators/frontends/onnx/signature.h"
@@ -36,11 +37,12 @@ class Parter {
         signature_(signature_of(g)),
         known_(known_names(g, program, signature_)),
         lost_(g, signature_),
-        alike_(g, program) {
+        alike_(g, program),
+        users_(g, program),
+        left_out_(program) {
     for (std::size_t k = 0; k < program.groups.size(); ++k) {
       const FxGroup& group = program.groups[k];
       if (group.name < 0) continue;
-      by_op_[std::string(op_of_name(group.text.name))].emplace(group.nodes.back(), number_of_name(group.text.name));
       if (const auto& made = g.nodes[at(group.nodes.back())].outputs; !made.empty() && made[0] >= 0)
         result_of_[at(made[0])] = static_cast<std::int32_t>(k);
     }
@@ -80,7 +82,7 @@ class Parter {
     for (const Read& r : reads_of(group)) {
       const std::int32_t by = old_.nodes[r.node].op_type == "Conv" && r.input == 0 ? result_of_[at(r.id)] : -1;
       const std::string_view op = by < 0 ? std::string_view() : op_of_name(program_.groups[at(by)].text.name);
-      if (!op.ends_with("_pool2d") || !may_be_left_out(op, program_.groups[at(by)].nodes.back(), false)) continue;
+      if (!op.ends_with("_pool2d") || !left_out_.may_be(op, program_.groups[at(by)].nodes.back(), false)) continue;
       const std::string name = fmt::format("{}_{}", op, number_of_name(program_.groups[at(by)].text.name) + 1);
       if (!again_.contains(name)) part(group, name, {r});
     }
@@ -138,7 +140,7 @@ class Parter {
       again = add_step(reader, name, reads[0]);
     } else if (op == "cat" && by >= 0 && old_.nodes[reads[0].node].op_type != "Transpose") {  // one may be joined there
       again = add_joined(reader, name, reads[0]);
-    } else if (const std::string_view call = call_of_same(op, old_.nodes[reads[0].node], is_bound(reader));
+    } else if (const std::string_view call = call_of_same(op, old_.nodes[reads[0].node], is_bound(old_, reader));
                !call.empty() && (by >= 0 || op == "detach" || inputs_.contains(reads[0].id))) {
       again = add_same(reader, name, reads[0], call);
     } else if (const auto number = neutral_number(op); number && (by >= 0 || inputs_.count(reads[0].id))) {
@@ -203,24 +205,16 @@ class Parter {
     chain.push_back(k);
     for (const Read& r : reads_of(program_.groups[at(k)])) {
       const std::int32_t from = result_of_[at(r.id)];
-      if (from < 0 || outputs_of(op_of_target(program_.groups[at(from)].text.target)) != 1) continue;
+      if (from < 0) continue;
       const FxGroup& group = program_.groups[at(from)];
+      const bool norm = group.text.target.find("native_batch_norm") != std::string_view::npos;
+      if (!norm && outputs_of(op_of_target(group.text.target)) != 1) continue;
       if (program_.is_list[at(group.name)] || group.text.target.find("aten") == std::string_view::npos) continue;
       const std::string_view module = module_of_node(old_.nodes[at(group.nodes.back())]);
       if (root.empty() ? module != root : !is_within(module, root)) continue;
       const std::string_view op = op_of_name(group.text.name);
-      if (counts_sizes(op) ? other : may_be_left_out(op, before, other)) gather(from, root, other, before, chain);
+      if (counts_sizes(op) ? other : left_out_.may_be(op, before, other)) gather(from, root, other, before, chain);
     }
-  }
-
-  /// Whether a number is left out between the names of an op before a node and after it; `open`: where none comes after
-  /// it.
-  bool may_be_left_out(std::string_view op, std::size_t node, bool open) const {
-    const auto it = by_op_.find(std::string(op));
-    if (it == by_op_.end()) return false;
-    const auto next = it->second.upper_bound(static_cast<std::int32_t>(node));
-    if (next == it->second.end() || next == it->second.begin()) return open;
-    return next->second - std::prev(next)->second > 1;
   }
 
   GraphValueId copy(const std::vector<std::int32_t>& chain, const FxGroup& reader, std::string_view name,
@@ -254,6 +248,7 @@ class Parter {
                                    : value == group.text.name ? called
                                                               : fresh_name(value);
       names.emplace(value, of_value);
+      read_undetached(group, names);
       copied_ += group.nodes.size();
       if (copied_ > most_copies) return -1;
       for (std::int32_t n : group.nodes) {
@@ -268,6 +263,15 @@ class Parter {
       if (its != elsewhere.end()) stood_[place] = result;
     }
     return result;
+  }
+
+  /// Where the texts of the call and its nodes go together place by place.
+  void read_undetached(const FxGroup& group, std::unordered_map<std::string, std::string>& names) {
+    std::vector<std::string_view> named;
+    std::vector<std::int32_t> makers;
+    for (const ValueId id : tensors_of(group)) named.push_back(program_.names[at(id.index)]);
+    for (const Read& r : reads_of(group)) makers.push_back(result_of_[at(r.id)]);
+    if (named.size() == makers.size()) users_.read_undetached(program_, named, makers, names);
   }
 
   /// A name of the same op with a number that no tracing reaches.
@@ -363,17 +367,12 @@ class Parter {
                     fmt::format("{}.default", op_of_name(name)), true);
   }
 
-  /// The call is a ReLU or a clamp, by one node.
-  bool is_bound(const FxGroup& call) const {
-    const std::string& op = old_.nodes[at(call.nodes.back())].op_type;
-    return call.nodes.size() == 1 && (op == "Clip" || op == "Relu");
-  }
-
   /// `x.contiguous()` of a view, `x.detach()`.
   GraphValueId add_same(const FxGroup& reader, std::string_view name, const Read& read, std::string_view call) {
     GraphNode node;
     node.op_type = "Identity";
     node.inputs = {read.id};
+    if (const std::int32_t by = result_of_[at(read.id)]; by >= 0) users_.found_one(by);
     return add_node(reader, name, read, std::move(node), call);
   }
 
@@ -416,8 +415,9 @@ class Parter {
   const std::vector<bool> known_;  ///< by name: something in the file has it
   LostTwins lost_;
   AlikeCalls alike_;
-  std::unordered_map<std::string, std::map<std::int32_t, std::int64_t>> by_op_;  ///< last node -> number of the name
-  std::map<std::string, GraphValueId, std::less<>> again_;                       ///< names that are gone -> their value
+  OpenUsers users_;
+  const LeftOut left_out_;
+  std::map<std::string, GraphValueId, std::less<>> again_;  ///< names that are gone -> their value
   /// Calls that came again for a reader's module, by the module that they were merged into.
   std::map<std::pair<std::string_view, std::string_view>, std::map<std::int32_t, GraphValueId>> copies_;
   /// By module, and the call of another that is made in the place of.

@@ -1,0 +1,47 @@
+// What the exporter's numbers tell of calls that a file has lost: "%tanh_2 : [num_users=2]" is the third tanh, and two
+// calls read it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "estimators/frontends/onnx/fx_program.h"
+#include "estimators/graph/graph.h"
+
+namespace memplan::onnx_format {
+
+/// 2 of "%tanh : [num_users=2] = …"; 0 of other text.
+std::int64_t users_of(std::string_view text);
+
+/// By group of the program: users that no text of the file names.
+class OpenUsers {
+ public:
+  OpenUsers(const Graph& graph, const FxProgram& program);
+  /// A call that came back is one of them.
+  void found_one(std::int32_t group) { --open_[static_cast<std::size_t>(group)]; }
+  /// D(fake) after D(fake.detach()) reads the tensor itself, if that has a user which the file has lost. `named`: what
+  /// the text of the call names, by place; `makers`: the groups that make it, -1: none; `names`: gets another name for
+  /// what was detached.
+  void read_undetached(const FxProgram& program, const std::vector<std::string_view>& named,
+                       const std::vector<std::int32_t>& makers, std::unordered_map<std::string, std::string>& names);
+
+ private:
+  std::vector<std::int64_t> open_;
+};
+
+/// Numbers that names leave out.
+class LeftOut {
+ public:
+  explicit LeftOut(const FxProgram& program);
+  /// Whether one is left out between the names of an op before a node and after it; `open`: where none comes after it.
+  bool may_be(std::string_view op, std::size_t node, bool open) const;
+
+ private:
+  std::unordered_map<std::string, std::map<std::int32_t, std::int64_t>> by_op_;  ///< last node -> number of the name
+};
+
+}  // namespace memplan::onnx_format

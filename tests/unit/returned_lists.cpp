@@ -1,0 +1,80 @@
+// What one name of a frame holds of a list that a module, a helper or a comprehension has made.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <string_view>
+
+#include "estimators/restore/lifetimes.h"
+#include "estimators/restore/names.h"
+#include "estimators/tape/check.h"
+#include "estimators/tape/tape_text.h"
+
+using namespace memplan;
+
+namespace {
+
+/// The index of the call after which a value is gone.
+int let_go_after(const std::string& calls, std::string_view name) {
+  Tape tape = from_text("input %x float32 [2]\ninput %y float32 [2]\nscope 0 \"\" M\n" + calls);
+  bind_names(tape);
+  mark_last_uses(tape);
+  check(tape);
+  for (std::size_t i = 0; i < tape.calls.size(); ++i)
+    for (ValueId id : tape.calls[i].last_uses)
+      if (tape.values[static_cast<std::size_t>(id.index)].name == name) return static_cast<int>(i);
+  return -1;
+}
+
+/// Two calls of a module, whose first results are `a` and `c`; `first`: what is read of the first call's.
+std::string two_calls(const std::string& first) {
+  return "scope 1 vgg V in 0 at \"m.py:1 f = self.vgg(x)\"\n"
+         "scope 2 vgg V in 0 call 1 at \"m.py:2 g = self.vgg(y)\"\n"
+         "%a = aten::exp(%x) in 1 at \"v.py:1 a = x.exp()\"\n"
+         "%b = aten::tanh(%a) in 1 at \"v.py:2 b = a.tanh()\"\n"
+         "%c = aten::exp(%y) in 2 at \"v.py:1 a = x.exp()\"\n"
+         "%d = aten::tanh(%c) in 2 at \"v.py:2 b = a.tanh()\"\n"
+         "%l = aten::add.Tensor(" +
+         first +
+         ", %b) in 0 at \"m.py:3 l = f[0] + f[1]\"\n"
+         "%m = aten::add.Tensor(%l, %d) in 0 at \"m.py:4 m = l + g[1]\"\n"
+         "%out = aten::cos(%m) in 0 at \"m.py:5 return m.cos()\"\nreturn %out\n";
+}
+
+}  // namespace
+
+TEST_CASE("a list that a module returns has in every call what one call's readers took of it") {
+  CHECK(let_go_after(two_calls("%a"), "c") == 6);  // nobody reads g[0], and `g` holds it
+  CHECK(let_go_after(two_calls("%x"), "c") == 3);  // one result is no list
+}
+
+TEST_CASE("a helper that no frame shows returns lists as well") {
+  const std::string line = " in 0 at \"m.py:1 f, g = self.features(x), self.features(y)\"\n";
+  const auto calls = [&](const std::string& first) {
+    return "%a = aten::exp(%x)" + line + "%b = aten::tanh(%a)" + line + "%c = aten::exp(%y)" + line +
+           "%d = aten::tanh(%c)" + line + "%l = aten::add.Tensor(" + first +
+           ", %b) in 0 at \"m.py:2 l = f[0] + f[1]\"\n"
+           "%m = aten::add.Tensor(%l, %d) in 0 at \"m.py:3 m = l + g[1]\"\n"
+           "%out = aten::cos(%m) in 0 at \"m.py:4 return m.cos()\"\nreturn %out\n";
+  };
+  CHECK(let_go_after(calls("%a"), "c") == 6);
+  CHECK(let_go_after(calls("%x"), "c") == 3);
+}
+
+TEST_CASE("a list of a comprehension holds all its elements until its name is bound again") {
+  const std::string first = " in 0 at \"m.py:1 h = [c(x) for c in self.convs]\"\n",
+                    second = " in 0 at \"m.py:2 h = [F.relu(i) for i in h]\"\n";
+  const std::string calls = "%a = aten::exp(%x)" + first + "%b = aten::exp(%x)" + first + "%c = aten::relu(%a)" +
+                            second + "%d = aten::relu(%b)" + second +
+                            "%out = aten::add.Tensor(%c, %d) in 0 at \"m.py:3 return sum(h)\"\nreturn %out\n";
+  CHECK(let_go_after(calls, "a") == 3);
+  CHECK(let_go_after(calls, "b") == 3);
+}
+
+TEST_CASE("`x += y` reads x, and no other name of the line stands for it") {
+  const std::string calls =
+      "%a = aten::exp(%x) in 0 at \"m.py:1 h = x.exp()\"\n"
+      "%b = aten::add_.Tensor(%a, %y) in 0 at \"m.py:2 h += self.pos[:, :n]\"\n"
+      "%c = aten::tanh(%b) in 0 at \"m.py:3 h = h.tanh()\"\n"
+      "%out = aten::cos(%c) in 0 at \"m.py:4 return h.cos()\"\nreturn %out\n";
+  CHECK(let_go_after(calls, "a") == 1);
+}
