@@ -155,6 +155,18 @@ void Values::add_like_named(const std::vector<std::size_t>& lines, std::vector<s
                            Effect{made, made}});
 }
 
+/// An optimizer keeps one of several small buffers that are equal: `offsets` of two modules. It has the same leaf.
+const TapeValue* Values::merged_with(std::string_view path) const {
+  const TapeValue* found = nullptr;
+  for (const ValueId id : tape_.buffers) {
+    const TapeValue& v = tape_.values[static_cast<std::size_t>(id.index)];
+    if (v.name.find('.') == std::string::npos || leaf_of(v.name) != leaf_of(path)) continue;
+    if (!may_be_merged(v.sizes) || (found && (found->sizes != v.sizes || found->dtype != v.dtype))) return nullptr;
+    found = &v;
+  }
+  return found;
+}
+
 void Values::finish() {
   std::vector<std::string> lost;
   std::vector<std::size_t> unread;
@@ -177,6 +189,9 @@ void Values::finish() {
     } else if (line.kind == "PARAMETER" || line.target.ends_with("running_mean") ||
                line.target.ends_with("running_var")) {
       unread.push_back(i);
+    } else if (const TapeValue* equal = merged_with(line.target)) {
+      const auto [dtype, same] = std::pair(equal->dtype, equal->sizes);
+      position_[add(ValueKind::buffer, std::string(line.target), dtype, same).index] = i;
     } else if (line.kind != "CONSTANT_TENSOR") {
       lost.emplace_back(line.target);  // numbers of the forward pass, `lifted_tensor_0`, are no part of the module
     }

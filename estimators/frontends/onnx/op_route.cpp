@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 #include <set>
 
@@ -197,8 +198,13 @@ class OpRoute {
         if (bind_view(id, values_.viewed_buffer(id))) continue;
         if (is_of_frequencies(id)) hold_positions((*f.sizes)[1]);
         if (bind_view_of_made(id)) continue;
+        const std::int32_t module = emit_.scope;
+        const std::string name = named_index();
+        if (!name.empty()) emit_.scope = tape_.scopes[static_cast<std::size_t>(module)].parent;
         emit_.bind(id, emit_.call("aten::empty.memory_format", {list_of(*f.sizes)}, {{"dtype", {*f.dtype}}},
                                   emit_.name_of(id)));
+        if (!name.empty()) tape_.calls.back().binding = tape_.add_binding({name});
+        emit_.scope = module;
       } else if (const std::string_view name = values_.folded_parameter(id); !name.empty()) {
         const std::string op = folded_op(emit_.name_of(id));
         ValueId made = values_.make_missing(name, *f.dtype, sizes_before(op, *f.sizes));
@@ -216,6 +222,17 @@ class OpRoute {
         looked_up_ += made.looked_up > Bytes() ? 1 : 0;
       }
     }
+  }
+
+  /// "pos" of "self.wpe(pos)", an embedding: its caller's frame has made what the name holds. Empty elsewhere.
+  std::string named_index() const {
+    if (emit_.scope < 0) return {};
+    const Scope& s = tape_.scopes[static_cast<std::size_t>(emit_.scope)];
+    if (!s.module_class.ends_with("sparse.Embedding") || s.parent < 0) return {};
+    const std::string call = "." + s.path.substr(s.path.rfind('.') + 1) + "(";
+    const auto at = s.source.find(call), first = at == std::string::npos ? at : at + call.size();
+    const std::string name = at == std::string::npos ? "" : s.source.substr(first, s.source.find(')', first) - first);
+    return std::ranges::all_of(name, [](unsigned char c) { return std::isalnum(c) || c == '_'; }) ? name : "";
   }
 
   /// What is a part of a buffer, or the buffer of other dimensions. False where there is none, or the part is no view.
