@@ -65,11 +65,12 @@ bool is_per_token(const GraphValue& v) {
          });
 }
 
+auto find_dim(std::vector<OpenDim>& dims, const std::string& name) {
+  return std::find_if(dims.begin(), dims.end(), [&](const OpenDim& d) { return d.name == name; });
+}
+
 /// Open dimensions of the inputs that have one entry per token stand for the same sizes, axis by axis.
 void tie_token_inputs(const Graph& g, std::vector<OpenDim>& dims) {
-  const auto find = [&](const std::string& name) {
-    return std::find_if(dims.begin(), dims.end(), [&](const OpenDim& d) { return d.name == name; });
-  };
   const GraphValue* first = nullptr;
   for (GraphValueId id : g.inputs) {
     const GraphValue& v = g.values[static_cast<std::size_t>(id)];
@@ -80,12 +81,40 @@ void tie_token_inputs(const Graph& g, std::vector<OpenDim>& dims) {
     }
     for (std::size_t axis = 0; axis < 2; ++axis) {
       if (!(*first->shape)[axis].open() || !(*v.shape)[axis].open()) continue;
-      const auto leader = find(dim_name(*first, axis)), other = find(dim_name(v, axis));
+      const auto leader = find_dim(dims, dim_name(*first, axis)), other = find_dim(dims, dim_name(v, axis));
       if (leader == dims.end() || other == dims.end() || leader == other) continue;
       other->batch = leader->batch;
       other->sequence = leader->sequence;
       other->like = leader->name;
     }
+  }
+}
+
+/// Images and their like: only how many there are is open.
+bool is_of_samples(const GraphValue& v) {
+  return v.shape && v.shape->size() > 2 && v.shape->front().open() &&
+         std::none_of(v.shape->begin() + 1, v.shape->end(), [](const Dim& d) { return d.open(); });
+}
+
+/// Two views of the same samples, `forward(x_i, x_j)`, come in batches of one size: torch.export names their dimensions
+/// apart where no op needs them to be equal.
+void tie_samples(const Graph& g, std::vector<OpenDim>& dims) {
+  const GraphValue* first = nullptr;
+  for (GraphValueId id : g.inputs) {
+    const GraphValue& v = g.values[static_cast<std::size_t>(id)];
+    if (!is_of_samples(v)) continue;
+    if (!first) {
+      first = &v;
+      continue;
+    }
+    const bool alike = v.dtype == first->dtype &&
+                       std::equal(v.shape->begin() + 1, v.shape->end(), first->shape->begin() + 1, first->shape->end(),
+                                  [](const Dim& a, const Dim& b) { return a.size == b.size; });
+    const auto leader = find_dim(dims, dim_name(*first, 0)), other = find_dim(dims, dim_name(v, 0));
+    if (!alike || leader == dims.end() || other == dims.end() || leader == other || !leader->batch || other->batch)
+      continue;
+    other->batch = true;
+    other->like = leader->name;
   }
 }
 
@@ -146,6 +175,7 @@ std::vector<OpenDim> open_dims(const Graph& g) {
     }
   }
   tie_token_inputs(g, out);
+  tie_samples(g, out);
   return out;
 }
 

@@ -167,7 +167,8 @@ class Frames {
 
   struct Item {
     std::int32_t first, last;
-    std::string_view what;  ///< op or module class
+    std::string_view what;    ///< op or module class
+    std::int32_t child = -1;  ///< the module; -1: a call of the frame's own
   };
 
   /// What a line did: calls of the frame's own and modules called.
@@ -184,7 +185,8 @@ class Frames {
       else
         items.push_back({at, at,
                          child < 0 ? std::string_view(call.op)
-                                   : std::string_view(tape_.scopes[static_cast<std::size_t>(child)].module_class)});
+                                   : std::string_view(tape_.scopes[static_cast<std::size_t>(child)].module_class),
+                         child});
       child_before = child;
     }
     return items;
@@ -199,16 +201,28 @@ class Frames {
     return true;
   }
 
-  /// Items per turn, or 0 for a line that ran once.
+  /// Items per turn, or 0 for a line that ran once. `x = self.layer2(self.layer1(x))` calls both in each turn.
   std::size_t period_of(std::int32_t scope, const Line& line) const {
     const std::vector<Item> items = items_of(scope, line);
-    for (std::size_t p = 1; p <= items.size() / 2; ++p) {
+    std::set<std::string_view> named;
+    std::size_t least = 1;  // items up to the last module that the line names
+    for (std::size_t i = 0; i < items.size(); ++i)
+      if (items[i].child >= 0 && names_module(items[i].child) &&
+          named.insert(tape_.scopes[static_cast<std::size_t>(items[i].child)].path).second)
+        least = i + 1;
+    for (std::size_t p = least; p <= items.size() / 2; ++p) {
       if (items.size() % p != 0) continue;
       bool repeats = true;
       for (std::size_t i = p; repeats && i < items.size(); ++i) repeats = items[i].what == items[i - p].what;
       if (repeats) return p;
     }
     return 0;
+  }
+
+  /// The line that calls the module does so by its own name, "self.layer1(", and not by a loop's.
+  bool names_module(std::int32_t scope) const {
+    const Scope& s = tape_.scopes[static_cast<std::size_t>(scope)];
+    return s.source.find("." + s.path.substr(s.path.rfind('.') + 1) + "(") != std::string::npos;
   }
 
   /// The list that the name holds gives its elements away somewhere in the frame.

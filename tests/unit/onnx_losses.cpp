@@ -148,3 +148,27 @@ TEST_CASE("D(fake) after D(fake.detach()) is a pass of its own, with its norms, 
   CHECK(calls(2) == Ops{"detach", "tanh"});
   CHECK(calls(1) == Ops{"detach", "detach"});  // D(fake.detach()) twice
 }
+
+TEST_CASE("two views of the same samples come in batches of one size, whatever their dimensions are called") {
+  const auto sizes = [](std::initializer_list<std::int64_t> second) {
+    Builder b;
+    b.input("x_i", {-1, 3, 4}).input("x_j", second);
+    for (const auto& [input, symbol] : {std::pair{0, "s77"}, std::pair{1, "s39"}})
+      b.graph()
+          .mutable_input(input)
+          ->mutable_type()
+          ->mutable_tensor_type()
+          ->mutable_shape()
+          ->mutable_dim(0)
+          ->set_dim_param(symbol);
+    b.node("Exp", {"x_i"}, {"e"});
+    b.node("Cos", {"x_j"}, {"c"});
+    b.output("e").output("c");
+    TrainingSetup setup = with_batch(4);
+    return b.tape(setup);
+  };
+  const auto alike = sizes({-1, 3, 4});
+  REQUIRE(alike.ok());
+  CHECK(alike->values[static_cast<std::size_t>(alike->inputs[1].index)].sizes == std::vector<std::int64_t>{4, 3, 4});
+  CHECK(!sizes({-1, 2, 4}).ok());  // another kind of thing: its size has to be given
+}

@@ -78,3 +78,18 @@ TEST_CASE("`x += y` reads x, and no other name of the line stands for it") {
       "%out = aten::cos(%c) in 0 at \"m.py:4 return h.cos()\"\nreturn %out\n";
   CHECK(let_go_after(calls, "a") == 1);
 }
+
+TEST_CASE("a line that calls several modules of one class, each inside of the next, is no loop") {
+  // "x" has the first result until the line ends; a loop's turn would have let go of it.
+  const auto calls = [](const std::string& line, const std::string& second) {
+    return "scope 1 stem torch.nn.Conv2d in 0 at \"m.py:1 x = self.stem(x)\"\n"
+           "scope 2 layer1 torch.nn.Sequential in 0 at \"m.py:2 " +
+           line + "\"\nscope 3 " + second + " torch.nn.Sequential in 0 at \"m.py:2 " + line +
+           "\"\n%a = aten::exp(%x) in 1 at \"s.py:1 return x.exp()\"\n"
+           "%b = aten::tanh(%a) in 2 at \"s.py:1 return x.tanh()\"\n"
+           "%c = aten::tanh(%b) in 3 at \"s.py:1 return x.tanh()\"\n"
+           "%out = aten::cos(%c) in 0 at \"m.py:3 return x.cos()\"\nreturn %out\n";
+  };
+  CHECK(let_go_after(calls("x = self.layer2(self.layer1(x))", "layer2"), "a") == 2);
+  CHECK(let_go_after(calls("x = self.layers[i](x)", "layer2"), "a") == 1);
+}
