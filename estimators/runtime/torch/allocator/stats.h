@@ -4,15 +4,18 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "estimators/base/bytes.h"
+
 namespace memplan {
 
 /// A current value with its peak and the sum of all increases ("allocated" in memory_stats; "freed" is the difference).
+/// Failure(input) where one of them has no room in 64 bits.
 struct Counter {
   std::int64_t current = 0, peak = 0, total = 0;
 
   void add(std::int64_t n) {
-    current += n;
-    total += n;
+    current = checked_add(current, n);
+    total = checked_add(total, n);
     peak = std::max(peak, current);
   }
   void subtract(std::int64_t n) { current -= n; }
