@@ -180,6 +180,9 @@ std::optional<LargestBatch> largest_batch(const Model& model, const TrainingSetu
   start.dims.erase(batch_dim->name);  // --dim comes before --batch, which the search sets
   // Under a budget that is larger than the card nothing that fits is checkpointed.
   if (start.checkpoint_budget >= device.total) start.checkpoint_optimal = false;
+  // No batch leaves the whole card free.
+  if (margin(device) >= device.total)
+    return LargestBatch{0, BatchSearch(model, start, device, margin(device), Asked::peak).probe(1).peak, false};
   if (start.checkpoint_optimal && start.mode == Mode::training)
     if (const auto planned = largest_planned_batch(model, start, device, margin(device))) return planned;
   const auto searching = [&](const TrainingSetup& s, Asked asked) {

@@ -148,6 +148,8 @@ def test_no_batch_fits():
     r = report("gpt2", "--gpu", "1GiB", "--seq", "64")
     equal(r["alternatives"]["largest_batch"]["batch"], 0)
     check("no batch fits" in memplan(model("gpt2"), "--gpu", "1GiB", "--seq", "64").out, "text")
+    whole = memplan(model("gpt2"), "--gpu", "1GB", "--seq", "64", "--margin", "1GB").out
+    check("no batch fits: batch 1 needs" in whole, "a margin as large as the card")
 
 
 def test_cards_that_fit_do_fit():
