@@ -21,6 +21,13 @@ struct Invocation {
   std::int32_t until = 0;            ///< where the name is bound again
 };
 
+/// Without "# what it is for" at its end; a line with a string is left alone.
+std::string_view without_comment(std::string_view text) {
+  const auto comment = text.find_first_of("#\"'");
+  if (comment == text.npos || text[comment] != '#') return text;
+  return text.substr(0, text.find_last_not_of(" \t", comment == 0 ? 0 : comment - 1) + 1);
+}
+
 /// "self.vgg" of "self.vgg(x)"; empty where the text is more or less than one call.
 std::string_view callee_of(std::string_view text) {
   const auto open = text.find('(');
@@ -71,7 +78,8 @@ class ReturnedLists {
     const Line& line = frames_.line(frame, i);
     const auto& targets = frames_.binding(line).targets;
     if (line.binding < 0 || targets.size() != 1) return;
-    const std::vector<std::string_view> parts = arguments_at(texts_[static_cast<std::size_t>(line.binding)], 0);
+    const std::string_view text = without_comment(texts_[static_cast<std::size_t>(line.binding)]);
+    const std::vector<std::string_view> parts = arguments_at(text, 0);
     if (parts.size() != targets[0].size() || callee_of(parts[0]).empty()) return;
     const std::string_view callee = callee_of(parts[0]);
     if (!std::ranges::all_of(parts, [&](std::string_view p) { return callee_of(p) == callee; })) return;

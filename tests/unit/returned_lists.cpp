@@ -28,7 +28,7 @@ int let_go_after(const std::string& calls, std::string_view name) {
 /// Two calls of a module, whose first results are `a` and `c`; `first`: what is read of the first call's.
 std::string two_calls(const std::string& first) {
   return "scope 1 vgg V in 0 at \"m.py:1 f = self.vgg(x)\"\n"
-         "scope 2 vgg V in 0 call 1 at \"m.py:2 g = self.vgg(y)\"\n"
+         "scope 2 vgg V in 0 call 1 at \"m.py:2 g = self.vgg(y)  # of the goal\"\n"
          "%a = aten::exp(%x) in 1 at \"v.py:1 a = x.exp()\"\n"
          "%b = aten::tanh(%a) in 1 at \"v.py:2 b = a.tanh()\"\n"
          "%c = aten::exp(%y) in 2 at \"v.py:1 a = x.exp()\"\n"

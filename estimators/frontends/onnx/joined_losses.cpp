@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -34,6 +35,15 @@ struct Loss {
 /// Calls of a loss that name its input: neg, log, and two new_full.
 constexpr std::int64_t uses_of_input = 4;
 
+constexpr std::size_t most_names = 64;  ///< of a call that is looked at
+
+/// Calls beside the losses that read the input of one: how many call it by its own name, and another name for it.
+struct Other {
+  std::int64_t users = 0;
+  std::string_view name;
+  const FxGroup* last = nullptr;  ///< the call that was counted last
+};
+
 class LossJoiner {
  public:
   LossJoiner(const Graph& g, const FxProgram& program)
@@ -48,6 +58,7 @@ class LossJoiner {
       if (old_.nodes[n].op_type == "Sub")
         if (std::optional<Loss> loss = loss_at(static_cast<std::int32_t>(n))) losses_.push_back(std::move(*loss));
     if (losses_.empty()) return std::nullopt;
+    look_at_readers();
     for (const Loss& loss : losses_) join(loss);
     drop_unread();
     return g_.take();
@@ -118,31 +129,47 @@ class LossJoiner {
         program_.groups[at(group)].text.name, name_of_input(loss), loss.target_name, loss.reduction);
   }
 
+  /// What calls beside the losses name of their inputs.
+  void look_at_readers() {
+    std::vector<bool> of_loss(old_.nodes.size(), false);
+    for (const Loss& loss : losses_) {
+      others_.try_emplace(loss.input);
+      for (std::int32_t n : loss.nodes) of_loss[at(n)] = true;
+    }
+    for (const FxGroup& call : program_.groups) {
+      const std::vector<ValueId> names = tensors_of(call);
+      if (of_loss[at(call.nodes.back())] || names.size() > most_names) continue;
+      for (std::int32_t n : call.nodes)
+        for (GraphValueId id : old_.nodes[at(n)].inputs) {
+          const auto it = others_.find(id);
+          const FxGroup* maker = it == others_.end() ? nullptr : maker_of(id);
+          if (!maker || std::exchange(it->second.last, &call) == &call) continue;
+          for (const ValueId named : names) {
+            const std::string_view name = program_.names[at(named.index)];
+            if (name == maker->text.name)
+              ++it->second.users;
+            else if (op_of_name(name) == op_of_name(maker->text.name))
+              it->second.name = name;
+          }
+        }
+    }
+  }
+
+  const FxGroup* maker_of(GraphValueId id) const {
+    const std::int32_t by = nodes_.maker[at(id)], group = by < 0 ? -1 : nodes_.group[at(by)];
+    return group < 0 || program_.groups[at(group)].name < 0 ? nullptr : &program_.groups[at(group)];
+  }
+
   /// A loss that shares its logarithm with an earlier one reads the same tensor, or an equal one that an optimizer
   /// merged with it: `D(fake)` after `D(fake.detach())`. It is another where the earlier calls are all the users that
   /// the tensor has, and a call of the file has another name for it.
-  std::string_view name_of_input(const Loss& loss) const {
-    const bool shared = std::ranges::any_of(
-        losses_, [&](const Loss& other) { return other.log == loss.log && other.last < loss.last; });
-    const std::int32_t by = nodes_.maker[at(loss.input)], group = by < 0 ? -1 : nodes_.group[at(by)];
-    if (!shared || group < 0 || program_.groups[at(group)].name < 0) return loss.input_name;
-    const FxGroup& maker = program_.groups[at(group)];
-    std::int64_t known = uses_of_input;
-    std::string_view other;
-    for (const FxGroup& call : program_.groups) {
-      if (std::ranges::any_of(losses_, [&](const Loss& l) { return std::ranges::count(l.nodes, call.nodes.back()); }))
-        continue;
-      const bool reads = std::ranges::any_of(
-          call.nodes, [&](std::int32_t n) { return std::ranges::count(old_.nodes[at(n)].inputs, loss.input) > 0; });
-      for (const ValueId id : tensors_of(call)) {
-        const std::string_view name = program_.names[at(id.index)];
-        known += name == maker.text.name;
-        if (reads && name != maker.text.name && op_of_name(name) == op_of_name(maker.text.name)) other = name;
-      }
-    }
-    return other.empty() || known < users_of(note_at(old_.nodes[at(maker.nodes.back())].metadata, fx_node_key))
-               ? loss.input_name
-               : other;
+  std::string_view name_of_input(const Loss& loss) {
+    const bool shared = !logs_.insert(loss.log).second;
+    const Other& other = others_.at(loss.input);
+    const FxGroup* maker = maker_of(loss.input);
+    if (!shared || !maker || other.name.empty()) return loss.input_name;
+    const std::int64_t users = users_of(note_at(old_.nodes[at(maker->nodes.back())].metadata, fx_node_key));
+    return uses_of_input + other.users < users ? loss.input_name : other.name;
   }
 
   /// Nodes of the losses that nothing reads any more, and the numbers that they alone read.
@@ -177,6 +204,8 @@ class LossJoiner {
   const GroupedNodes nodes_;
   std::vector<std::vector<std::int32_t>> readers_;  ///< by value
   std::vector<Loss> losses_;                        ///< in the order of the file
+  std::unordered_map<GraphValueId, Other> others_;  ///< by input of a loss
+  std::unordered_set<std::int32_t> logs_;           ///< of the losses that were joined
 };
 
 }  // namespace

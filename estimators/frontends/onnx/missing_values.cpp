@@ -155,14 +155,17 @@ void Values::add_like_named(const std::vector<std::size_t>& lines, std::vector<s
                            Effect{made, made}});
 }
 
-/// An optimizer keeps one of several small buffers that are equal: `offsets` of two modules. It has the same leaf.
-const TapeValue* Values::merged_with(std::string_view path) const {
-  const TapeValue* found = nullptr;
+/// By leaf: the small buffers that have it, where all are of one size and type; else -1. An optimizer keeps one of
+/// several that are equal, such as `offsets` of two modules.
+std::unordered_map<std::string, std::int32_t> Values::small_buffers() const {
+  std::unordered_map<std::string, std::int32_t> found;
   for (const ValueId id : tape_.buffers) {
     const TapeValue& v = tape_.values[static_cast<std::size_t>(id.index)];
-    if (v.name.find('.') == std::string::npos || leaf_of(v.name) != leaf_of(path)) continue;
-    if (!may_be_merged(v.sizes) || (found && (found->sizes != v.sizes || found->dtype != v.dtype))) return nullptr;
-    found = &v;
+    if (v.name.find('.') == std::string::npos) continue;
+    const auto [it, first] = found.try_emplace(std::string(leaf_of(v.name)), id.index);
+    if (it->second < 0) continue;
+    const TapeValue& other = tape_.values[static_cast<std::size_t>(it->second)];
+    if (!may_be_merged(v.sizes) || other.sizes != v.sizes || other.dtype != v.dtype) it->second = -1;
   }
   return found;
 }
@@ -170,6 +173,7 @@ const TapeValue* Values::merged_with(std::string_view path) const {
 void Values::finish() {
   std::vector<std::string> lost;
   std::vector<std::size_t> unread;
+  const std::unordered_map<std::string, std::int32_t> small = small_buffers();
   std::unordered_map<std::string, std::int32_t> stored;  // copies: values are added below
   for (const auto& list : {tape_.parameters, tape_.buffers})
     for (const ValueId id : list) stored.emplace(tape_.values[static_cast<std::size_t>(id.index)].name, id.index);
@@ -189,9 +193,10 @@ void Values::finish() {
     } else if (line.kind == "PARAMETER" || line.target.ends_with("running_mean") ||
                line.target.ends_with("running_var")) {
       unread.push_back(i);
-    } else if (const TapeValue* equal = merged_with(line.target)) {
-      const auto [dtype, same] = std::pair(equal->dtype, equal->sizes);
-      position_[add(ValueKind::buffer, std::string(line.target), dtype, same).index] = i;
+    } else if (const auto equal = small.find(std::string(leaf_of(line.target)));
+               equal != small.end() && equal->second >= 0) {
+      const TapeValue of = tape_.values[static_cast<std::size_t>(equal->second)];
+      position_[add(ValueKind::buffer, std::string(line.target), of.dtype, of.sizes).index] = i;
     } else if (line.kind != "CONSTANT_TENSOR") {
       lost.emplace_back(line.target);  // numbers of the forward pass, `lifted_tensor_0`, are no part of the module
     }

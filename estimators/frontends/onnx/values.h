@@ -93,7 +93,7 @@ class Values {
   std::string missing_in(ValueId value, std::string_view scope) const;
   std::optional<std::vector<std::int64_t>> sizes_of_frequencies(std::string_view target) const;
   std::optional<std::vector<std::int64_t>> sizes_of_positions(std::string_view target) const;
-  const TapeValue* merged_with(std::string_view path) const;
+  std::unordered_map<std::string, std::int32_t> small_buffers() const;
   std::optional<std::vector<std::int64_t>> sizes_of_stored(std::string_view name) const;
   bool runs(const std::string& stage) const;
   void add_like_named(const std::vector<std::size_t>& lines, std::vector<std::string>& lost);
