@@ -286,6 +286,30 @@ std::optional<Whole> whole_at(const Tape& tape, const std::vector<int>& reads, c
   return cosine_similarity_at(line);
 }
 
+/// Calls among [first, end) but the last one that the program runs beside the op, since others read what they make, or
+/// it is returned: an exporter merged `(q - y).abs()` of a program with the same steps of its loss. In order.
+std::vector<std::size_t> read_elsewhere(const Tape& tape, const std::vector<int>& reads, std::size_t first,
+                                        std::size_t end) {
+  std::unordered_map<std::int32_t, int> open;  // reads by calls outside, by value
+  for (std::size_t k = first; k + 1 < end; ++k)
+    for (const ValueId id : tape.calls[k].outputs)
+      if (id.valid()) open[id.index] += reads[static_cast<std::size_t>(id.index)];
+  for (std::size_t k = first; k < end; ++k)
+    for_each_value(tape.calls[k], [&](ValueId id) {
+      if (const auto it = open.find(id.index); it != open.end()) --it->second;
+    });
+  std::vector<std::size_t> kept;
+  for (std::size_t k = end - 1; k-- > first;) {
+    const Call& call = tape.calls[k];
+    if (std::ranges::none_of(call.outputs, [&](ValueId id) { return id.valid() && open[id.index] > 0; })) continue;
+    kept.insert(kept.begin(), k);
+    for_each_value(call, [&](ValueId id) {
+      if (const auto it = open.find(id.index); it != open.end()) ++it->second;
+    });
+  }
+  return kept;
+}
+
 }  // namespace
 
 void recover_whole_ops(Tape& tape, const TrainingSetup& setup) {
@@ -311,6 +335,8 @@ void recover_whole_ops(Tape& tape, const TrainingSetup& setup) {
   for (auto& [first, whole] : found) {
     std::move(tape.calls.begin() + static_cast<std::ptrdiff_t>(i),
               tape.calls.begin() + static_cast<std::ptrdiff_t>(first), std::back_inserter(calls));
+    for (const std::size_t k : read_elsewhere(tape, *reads, first, whole.end))
+      calls.push_back(std::move(tape.calls[k]));
     tape.recovered.push_back(
         {whole.call.op, "the calls that the exporter takes it apart into", 1, Evidence::told_by_pattern, About::op});
     calls.push_back(std::move(whole.call));

@@ -151,6 +151,10 @@ TEST_CASE("losses that the exporter takes apart are one op, with their reduction
       CHECK(call.args.size() == (loss.threshold ? 4 : 3));
       if (loss.threshold) CHECK(std::get<double>(call.args[3].value) == 0.5);
     }
+  // The program's own `(x - y).abs()`, which an optimizer merged with the loss's steps, stays.
+  CHECK(ops_of(whole(smooth + "%out = aten::mean(%w)" + at +
+                     "%t = aten::detach(%a) in 0 at \"m.py:2 t = t.detach()\"\n" + "return %out, %t\n")) ==
+        Ops{"aten::sub.Tensor", "aten::abs", "aten::smooth_l1_loss", "aten::detach"});
   // A program that wrote one out itself.
   std::string own = margin + "%out = aten::mean(%w)" + at + "return %out\n";
   for (auto i = own.find("self.criterion(x, y)"); i != own.npos; i = own.find("self.criterion(x, y)"))
