@@ -1,6 +1,8 @@
 // The frames of a program, by module: which line made what, and until when its names hold it.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -12,6 +14,7 @@
 
 #include "estimators/restore/statement.h"
 #include "estimators/tape/tape.h"
+#include "estimators/tape/uses.h"
 
 namespace memplan {
 
@@ -20,6 +23,12 @@ struct Line {
   std::int32_t first = 0, last = 0;  ///< tape calls
   std::int32_t binding = -1;
 };
+
+/// "self.ln(self.layers(x))": the line that calls the module does so by its own name, and not by a loop's or in a
+/// helper.
+inline bool names_itself(const Scope& module) {
+  return module.source.find(fmt::format(".{}(", leaf_of(module.path))) != std::string::npos;
+}
 
 class Frames {
  public:
@@ -207,7 +216,7 @@ class Frames {
     std::set<std::string_view> named;
     std::size_t least = 1;  // items up to the last module that the line names
     for (std::size_t i = 0; i < items.size(); ++i)
-      if (items[i].child >= 0 && names_module(items[i].child) &&
+      if (items[i].child >= 0 && names_itself(tape_.scopes[static_cast<std::size_t>(items[i].child)]) &&
           named.insert(tape_.scopes[static_cast<std::size_t>(items[i].child)].path).second)
         least = i + 1;
     for (std::size_t p = least; p <= items.size() / 2; ++p) {
@@ -217,12 +226,6 @@ class Frames {
       if (repeats) return p;
     }
     return 0;
-  }
-
-  /// The line that calls the module does so by its own name, "self.layer1(", and not by a loop's.
-  bool names_module(std::int32_t scope) const {
-    const Scope& s = tape_.scopes[static_cast<std::size_t>(scope)];
-    return s.source.find("." + s.path.substr(s.path.rfind('.') + 1) + "(") != std::string::npos;
   }
 
   /// The list that the name holds gives its elements away somewhere in the frame.

@@ -10,7 +10,6 @@
 #include <string_view>
 #include <tuple>
 
-#include "estimators/restore/names.h"
 #include "estimators/restore/statement.h"
 #include "estimators/tape/uses.h"
 
@@ -35,7 +34,8 @@ std::vector<std::string_view> called_in(std::string_view text) {
 /// returns its weights holds them until its caller's frame returns.
 class HiddenNames {
  public:
-  HiddenNames(const Tape& tape, const Frames& frames) : tape_(tape), frames_(frames), texts_(right_sides(tape)) {
+  HiddenNames(const Tape& tape, const Frames& frames, const std::vector<Statement>& lines)
+      : tape_(tape), frames_(frames), lines_(lines) {
     for (const Call& c : tape.calls)
       if (makes_weights(c))
         for (ValueId id : c.outputs) weights_.insert(id.index);
@@ -124,7 +124,7 @@ class HiddenNames {
       else
         children.insert(tape_.scopes[static_cast<std::size_t>(child)].path);
     }
-    for (const std::string_view callee : called_in(texts_[static_cast<std::size_t>(line.binding)])) {
+    for (const std::string_view callee : called_in(lines_[static_cast<std::size_t>(line.binding)].value)) {
       const auto dot = callee.rfind('.');
       const std::string_view last = dot == std::string_view::npos ? callee : callee.substr(dot + 1);
       if (dot == std::string_view::npos) {
@@ -146,7 +146,7 @@ class HiddenNames {
 
   const Tape& tape_;
   const Frames& frames_;
-  std::vector<std::string_view> texts_;                 ///< of statements, by binding: what stands right of the `=`
+  const std::vector<Statement>& lines_;                 ///< by binding
   std::set<std::int32_t> weights_;                      ///< values: of attention
   std::map<std::int32_t, std::int32_t> function_ends_;  ///< the last call of each application
   std::map<std::pair<std::int32_t, std::size_t>, bool> opaque_;
@@ -343,9 +343,10 @@ void hold_in_unread_results(const Tape& tape, const Frames& frames, const std::v
 }  // namespace
 
 std::vector<std::int32_t> held_by_hidden_names(const Tape& tape, const Frames& frames,
+                                               const std::vector<Statement>& lines,
                                                const std::vector<ValueLife>& lives) {
   std::vector<std::int32_t> until(lives.size(), -1);
-  HiddenNames names(tape, frames);
+  HiddenNames names(tape, frames, lines);
   for (std::size_t v = lives.size(); v-- > 0;) {
     const ValueLife& l = lives[v];
     if (l.born < 0) continue;

@@ -17,8 +17,10 @@ struct ValueLife {
   bool released = false;  ///< by Call::releases
 };
 
-/// By value: until where a name that the file does not show could hold it; -1: none could.
+/// By value: until where a name that the file does not show could hold it; -1: none could. `lines`: by binding
+/// (names.h).
 std::vector<std::int32_t> held_by_hidden_names(const Tape& tape, const Frames& frames,
+                                               const std::vector<Statement>& lines,
                                                const std::vector<ValueLife>& lives);
 
 /// In inference a cache outlives the step that has filled it: what it may hold is made before everything else. To be

@@ -14,6 +14,7 @@
 #include "estimators/restore/hidden_names.h"
 #include "estimators/restore/kept_keys.h"
 #include "estimators/restore/loop_names.h"
+#include "estimators/restore/names.h"
 #include "estimators/restore/other_names.h"
 #include "estimators/restore/returned_lists.h"
 #include "estimators/restore/returned_weights.h"
@@ -57,13 +58,6 @@ bool returned_by_owner(const Tape& tape, std::int32_t owner, std::int32_t child)
                   }));
 }
 
-/// The line calls this module itself, "x, weights = self.attn(x)", and no helper that calls it.
-bool calls_module(std::string_view source, std::string_view path) {
-  const auto dot = path.rfind('.');
-  const std::string leaf = "." + std::string(dot == path.npos ? path : path.substr(dot + 1)) + "(";
-  return parse_statement(source).value.find(leaf) != std::string_view::npos;
-}
-
 /// What the frame's last line returns, "return self.out(mean @ v), mean", if the file has that line: a line without an
 /// op is not there.
 std::vector<std::string_view> returned(const Tape& tape, const Frames& frames, std::int32_t scope) {
@@ -92,7 +86,7 @@ std::int32_t returned_by_name(const Tape& tape, const Frames& frames, const Valu
   const auto& targets = frames.binding(made).targets;
   if (targets.size() != 1 || targets[0].size() != 1 ||
       frames.settled(l.top, tape.calls[static_cast<std::size_t>(l.born)].scope, l.born) != made.last ||
-      frames.binds_later(l.top, line, targets[0][0]) || !calls_module(module.source, module.path))
+      frames.binds_later(l.top, line, targets[0][0]) || !names_itself(module))
     return -1;
   const std::vector<std::string_view> values = returned(tape, frames, l.top);
   for (const auto& names : caller)
@@ -331,10 +325,12 @@ void mark_last_uses(Tape& tape) {
   const std::int64_t by_class = follow_returns(tape, frames, lives);
   const Until settled = settled_uses(tape, frames, lives), listed = held_in_lists(tape, frames),
               collected = held_in_lists_of_class(tape, frames, lives);
-  const Until hidden = tape.reading.names == NameReading::held ? held_by_hidden_names(tape, frames, lives) : Until();
+  const std::vector<Statement> lines = statements(tape);
+  const Until hidden =
+      tape.reading.names == NameReading::held ? held_by_hidden_names(tape, frames, lines, lives) : Until();
   const Until weights = held_as_weights(tape, frames), turns = let_go_in_loops(tape, frames, lives),
-              cached = held_by_cache(tape, frames), others = held_by_other_names(tape, frames, lives),
-              read = read_by_functions(tape, frames), in_lists = held_in_returned_lists(tape, frames, settled);
+              cached = held_by_cache(tape, frames), others = held_by_other_names(tape, frames, lines, lives),
+              read = read_by_functions(tape, frames), in_lists = held_in_returned_lists(tape, frames, lines, settled);
   std::int64_t by_function = 0, by_line = 0, by_tuple = 0;
   // Values are numbered in the order of the calls that make them, so the results of a line come in the order in which
   // it computes them: the first goes to its first target.

@@ -30,12 +30,6 @@ std::vector<Numbers> given_to(const Tape& tape, const Frames& frames, const std:
   return given;
 }
 
-/// "self.ln(self.layers(x))": the line has the module's own name, so it calls it once.
-bool names_itself(const Scope& module) {
-  const std::string_view path = module.path;
-  return module.source.find("." + std::string(path.substr(path.rfind('.') + 1)) + "(") != std::string::npos;
-}
-
 /// "x = self.forward_head(x)": modules of a method of the frame's own, whose line holds its arguments to its end.
 bool calls_method(const Scope& module) {
   const std::string_view value = parse_statement(module.source).value;

@@ -175,12 +175,6 @@ void bind_names(Tape& tape) {
   join_statements(tape);
 }
 
-std::vector<std::string_view> right_sides(const Tape& tape) {
-  std::vector<std::string_view> texts;
-  for (const Statement& s : statements(tape)) texts.push_back(s.value);
-  return texts;
-}
-
 std::vector<Statement> statements(const Tape& tape) {
   std::vector<Statement> all(tape.bindings.size());
   const auto tell = [&](std::int32_t binding, const std::string& source) {

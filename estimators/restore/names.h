@@ -1,7 +1,6 @@
 // Which Python names hold the results of calls, read from the lines of Python that the file gives.
 #pragma once
 
-#include <string_view>
 #include <vector>
 
 #include "estimators/restore/statement.h"
@@ -12,9 +11,6 @@ namespace memplan {
 /// Fills Call::binding and Scope::binding where there is a source line and no binding yet: one Binding per different
 /// line. Calls without a line keep none, so their results go with their last use.
 void bind_names(Tape& tape);
-
-/// By binding: what stands right of the `=` in its line. The views point into the tape.
-std::vector<std::string_view> right_sides(const Tape& tape);
 
 /// By binding: its line, taken apart. The views point into the tape.
 std::vector<Statement> statements(const Tape& tape);

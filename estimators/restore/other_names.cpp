@@ -5,7 +5,6 @@
 #include <string>
 #include <string_view>
 
-#include "estimators/restore/names.h"
 #include "estimators/restore/statement.h"
 #include "estimators/tape/uses.h"
 
@@ -103,9 +102,9 @@ class FrameNames {
 }  // namespace
 
 std::vector<std::int32_t> held_by_other_names(const Tape& tape, const Frames& frames,
+                                              const std::vector<Statement>& lines,
                                               const std::vector<ValueLife>& lives) {
   std::vector<std::int32_t> until(tape.values.size(), -1);
-  const std::vector<Statement> lines = statements(tape);
   for (std::size_t s = 0; s < tape.scopes.size(); ++s)
     FrameNames(tape, frames, lives, lines, until).follow(static_cast<std::int32_t>(s));
   return until;

@@ -7,7 +7,6 @@
 #include <string_view>
 #include <utility>
 
-#include "estimators/restore/names.h"
 #include "estimators/restore/statement.h"
 
 namespace memplan {
@@ -36,13 +35,25 @@ std::string_view callee_of(std::string_view text) {
   return close + 1 == text.size() ? text.substr(0, open) : std::string_view{};
 }
 
+/// What a statement calls once for each of its names, and does nothing else with; empty for all others.
+std::string_view callee_of(const Statement& line) {
+  if (line.targets.size() != 1) return {};
+  const std::vector<std::string_view> parts = arguments_at(without_comment(line.value), 0);
+  const std::string_view callee = callee_of(parts[0]);
+  const bool alike = std::ranges::all_of(parts, [&](std::string_view p) { return callee_of(p) == callee; });
+  return alike && parts.size() == line.targets[0].size() ? callee : std::string_view();
+}
+
 /// Result `second` of the call that is `first` calls after the beginning.
 using Member = std::pair<std::int32_t, std::size_t>;
 
 class ReturnedLists {
  public:
-  ReturnedLists(const Tape& tape, const Frames& frames, const std::vector<std::int32_t>& settled)
-      : tape_(tape), frames_(frames), settled_(settled), texts_(right_sides(tape)) {}
+  ReturnedLists(const Tape& tape, const Frames& frames, const std::vector<Statement>& lines,
+                const std::vector<std::int32_t>& settled)
+      : tape_(tape), frames_(frames), settled_(settled) {
+    for (const Statement& line : lines) callees_.push_back(callee_of(line));
+  }
 
   std::vector<std::int32_t> run() {
     for (std::int32_t frame = 0; frame < static_cast<std::int32_t>(tape_.scopes.size()); ++frame)
@@ -76,16 +87,13 @@ class ReturnedLists {
   /// `a = f(x)`, and `a, b = f(x), f(y)`: a call for each name.
   void look(std::int32_t frame, std::size_t i) {
     const Line& line = frames_.line(frame, i);
-    const auto& targets = frames_.binding(line).targets;
-    if (line.binding < 0 || targets.size() != 1) return;
-    const std::string_view text = without_comment(texts_[static_cast<std::size_t>(line.binding)]);
-    const std::vector<std::string_view> parts = arguments_at(text, 0);
-    if (parts.size() != targets[0].size() || callee_of(parts[0]).empty()) return;
-    const std::string_view callee = callee_of(parts[0]);
-    if (!std::ranges::all_of(parts, [&](std::string_view p) { return callee_of(p) == callee; })) return;
+    const std::string_view callee =
+        line.binding < 0 ? std::string_view() : callees_[static_cast<std::size_t>(line.binding)];
+    if (callee.empty()) return;
+    const std::size_t names = frames_.binding(line).targets[0].size();
     const std::vector<std::int32_t> modules = called_as(frame, line, callee);
-    const std::int32_t count = line.last - line.first + 1, size = static_cast<std::int32_t>(parts.size());
-    if (modules.empty() ? count % size != 0 : modules.size() != parts.size()) return;
+    const std::int32_t count = line.last - line.first + 1, size = static_cast<std::int32_t>(names);
+    if (modules.empty() ? count % size != 0 : modules.size() != names) return;
     for (std::int32_t k = 0; k < size; ++k) {
       Invocation c{line.first + k * (count / size), line.first + (k + 1) * (count / size) - 1, line.last,
                    frames_.rebound(frame, i, static_cast<std::size_t>(k))};
@@ -114,7 +122,7 @@ class ReturnedLists {
   const Tape& tape_;
   const Frames& frames_;
   const std::vector<std::int32_t>& settled_;
-  std::vector<std::string_view> texts_;  ///< by binding
+  std::vector<std::string_view> callees_;  ///< by binding
   /// By what is called, and how many calls it takes.
   std::map<std::pair<std::string, std::int32_t>, std::vector<Invocation>> invocations_;
 };
@@ -122,8 +130,9 @@ class ReturnedLists {
 }  // namespace
 
 std::vector<std::int32_t> held_in_returned_lists(const Tape& tape, const Frames& frames,
+                                                 const std::vector<Statement>& lines,
                                                  const std::vector<std::int32_t>& settled) {
-  return ReturnedLists(tape, frames, settled).run();
+  return ReturnedLists(tape, frames, lines, settled).run();
 }
 
 }  // namespace memplan

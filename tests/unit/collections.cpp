@@ -3,10 +3,8 @@
 
 #include <string>
 
-#include "estimators/restore/lifetimes.h"
-#include "estimators/restore/names.h"
-#include "estimators/tape/check.h"
 #include "estimators/tape/tape_text.h"
+#include "lives.h"
 
 using namespace memplan;
 
@@ -14,17 +12,11 @@ namespace {
 
 /// The index of the call after which `first` is gone, which `line` makes and `read` reads; call 3 is the frame's last.
 int gone_after(const std::string& line, const std::string& op = "aten::exp", const std::string& more = "x = x.tanh()") {
-  Tape tape = from_text("input %in float32 [2]\nscope 0 \"\" M\n%first = " + op + "(%in) in 0 at \"m.py:1 " + line +
-                        "\"\n%read = aten::relu(%first) in 0 at \"m.py:2 y = F.relu(get())\"\n" +
-                        "%x = aten::tanh(%read) in 0 at \"m.py:3 " + more +
-                        "\"\n%out = aten::cos(%x) in 0 at \"m.py:4 return x.cos()\"\nreturn %out\n");
-  bind_names(tape);
-  mark_last_uses(tape);
-  check(tape);
-  for (std::size_t i = 0; i < tape.calls.size(); ++i)
-    for (ValueId id : tape.calls[i].last_uses)
-      if (tape.values[static_cast<std::size_t>(id.index)].name == "first") return static_cast<int>(i);
-  return -1;
+  const Tape tape = from_text("input %in float32 [2]\nscope 0 \"\" M\n%first = " + op + "(%in) in 0 at \"m.py:1 " +
+                              line + "\"\n%read = aten::relu(%first) in 0 at \"m.py:2 y = F.relu(get())\"\n" +
+                              "%x = aten::tanh(%read) in 0 at \"m.py:3 " + more +
+                              "\"\n%out = aten::cos(%x) in 0 at \"m.py:4 return x.cos()\"\nreturn %out\n");
+  return memplan::test::gone_after(tape, "first");
 }
 
 }  // namespace

@@ -10,23 +10,10 @@
 #include "estimators/restore/names.h"
 #include "estimators/tape/check.h"
 #include "estimators/tape/tape_text.h"
+#include "lives.h"
 
 using namespace memplan;
-
-namespace {
-
-/// The index of the call after which the value of that name is gone, -1 when it stays.
-int gone_after(Tape tape, std::string_view name) {
-  bind_names(tape);
-  mark_last_uses(tape);
-  check(tape);
-  for (std::size_t i = 0; i < tape.calls.size(); ++i)
-    for (ValueId id : tape.calls[i].last_uses)
-      if (tape.values[static_cast<std::size_t>(id.index)].name == name) return static_cast<int>(i);
-  return -1;
-}
-
-}  // namespace
+using memplan::test::gone_after;
 
 // transformers 5.23.0, models/nomic_bert/modeling_nomic_bert.py:292:
 //   residual = hidden_states

@@ -12,8 +12,8 @@ using Ops = std::vector<std::string>;
 namespace {
 
 /// Gives a node the exporter's notes: its call, the modules around it, outermost first, and the line of each.
-void noted(::onnx::NodeProto& n, const std::string& name, const std::string& call,
-           const std::vector<std::string>& modules, const std::vector<std::string>& lines) {
+void noted_at(::onnx::NodeProto& n, const std::string& name, const std::string& call,
+              const std::vector<std::string>& modules, const std::vector<std::string>& lines) {
   const auto entry = [&](const char* key, const std::string& value) {
     auto* e = n.add_metadata_props();
     e->set_key(key);
@@ -38,12 +38,12 @@ const Scope& scope_of(const Tape& tape, std::size_t call) {
 TEST_CASE("a call that comes again stands in the reader's module with all its numbers, and below its lines") {
   Builder b;
   b.input("x", {-1, 8});
-  noted(b.node("Exp", {"x"}, {"exp"}), "exp", "exp.default](args = (%x,)", {"", "stages.0.1.drop"},
-        {"x = block(x)", "m = exp(x)"});
-  noted(b.node("Mul", {"x", "exp"}, {"mul"}), "mul", "mul.Tensor](args = (%x, %exp)", {"", "stages.0.1.drop"},
-        {"x = block(x)", "return x * m"});
-  noted(b.node("Mul", {"mul", "exp"}, {"mul_1"}), "mul_1", "mul.Tensor](args = (%mul, %exp_1)", {"", "stages.2.4.drop"},
-        {"x = checkpoint(block, x)", "return x * m"});
+  noted_at(b.node("Exp", {"x"}, {"exp"}), "exp", "exp.default](args = (%x,)", {"", "stages.0.1.drop"},
+           {"x = block(x)", "m = exp(x)"});
+  noted_at(b.node("Mul", {"x", "exp"}, {"mul"}), "mul", "mul.Tensor](args = (%x, %exp)", {"", "stages.0.1.drop"},
+           {"x = block(x)", "return x * m"});
+  noted_at(b.node("Mul", {"mul", "exp"}, {"mul_1"}), "mul_1", "mul.Tensor](args = (%mul, %exp_1)",
+           {"", "stages.2.4.drop"}, {"x = checkpoint(block, x)", "return x * m"});
   b.output("mul_1");
   const auto tape = b.tape(with_batch(4));
   REQUIRE(tape.ok());
@@ -58,10 +58,10 @@ TEST_CASE("a block's own call that was merged with the model's stands where the 
   b.input("x", {-1, 8});
   const std::vector<std::string> out{"d = exp(x)"}, made{"x = block(x)", "diff = exp(x)"},
       read{"x = block(x)", "return tanh(diff)"};
-  noted(b.node("Exp", {"x"}, {"exp"}), "exp", "exp.default](args = (%x,)", {""}, out);
-  noted(b.node("Tanh", {"exp"}, {"tanh"}), "tanh", "tanh.default](args = (%exp_1,)", {"", "blocks.0"}, read);
-  noted(b.node("Exp", {"tanh"}, {"exp_2"}), "exp_2", "exp.default](args = (%tanh,)", {"", "blocks.1"}, made);
-  noted(b.node("Tanh", {"exp_2"}, {"tanh_1"}), "tanh_1", "tanh.default](args = (%exp_2,)", {"", "blocks.1"}, read);
+  noted_at(b.node("Exp", {"x"}, {"exp"}), "exp", "exp.default](args = (%x,)", {""}, out);
+  noted_at(b.node("Tanh", {"exp"}, {"tanh"}), "tanh", "tanh.default](args = (%exp_1,)", {"", "blocks.0"}, read);
+  noted_at(b.node("Exp", {"tanh"}, {"exp_2"}), "exp_2", "exp.default](args = (%tanh,)", {"", "blocks.1"}, made);
+  noted_at(b.node("Tanh", {"exp_2"}, {"tanh_1"}), "tanh_1", "tanh.default](args = (%exp_2,)", {"", "blocks.1"}, read);
   b.output("tanh_1").output("exp");
   const auto tape = b.tape(with_batch(4));
   REQUIRE(tape.ok());
@@ -77,13 +77,14 @@ TEST_CASE("slices and squeezes of one unbind are one call") {
   const std::string call = "unbind.int](args = (%x, 1)";
   for (int i = 0; i < 3; ++i) {
     const std::string k = std::to_string(i), part = "part_" + k, item = "getitem_" + k;
-    noted(b.node("Slice", {"x", k, std::to_string(i + 1), "1"}, {part}), "unbind", call, {""}, {"q, k, v = x"});
-    noted(b.node("Squeeze", {part, "1"}, {item}), "unbind", call, {""}, {"q, k, v = x"});
+    noted_at(b.node("Slice", {"x", k, std::to_string(i + 1), "1"}, {part}), "unbind", call, {""}, {"q, k, v = x"});
+    noted_at(b.node("Squeeze", {part, "1"}, {item}), "unbind", call, {""}, {"q, k, v = x"});
   }
-  noted(b.node("Add", {"getitem_0", "getitem_2"}, {"add"}), "add", "add.Tensor](args = (%getitem_0, %getitem_2)", {""},
-        {"y = q + v"});
+  noted_at(b.node("Add", {"getitem_0", "getitem_2"}, {"add"}), "add", "add.Tensor](args = (%getitem_0, %getitem_2)",
+           {""}, {"y = q + v"});
   // A name that nothing makes, so that the text alone does not tell the program.
-  noted(b.node("Relu", {"add"}, {"relu"}), "relu", "relu.default](args = (%dropout,)", {""}, {"return relu(drop(y))"});
+  noted_at(b.node("Relu", {"add"}, {"relu"}), "relu", "relu.default](args = (%dropout,)", {""},
+           {"return relu(drop(y))"});
   b.output("relu");
   const auto tape = b.tape(with_batch(4));
   REQUIRE(tape.ok());
@@ -97,11 +98,11 @@ TEST_CASE("the Cast that ends a Bernoulli is part of it") {
   Builder b;
   b.input("x", {-1, 8}).real("p", 0.9F);
   const std::string call = "bernoulli.p](args = (%x, 0.9)";
-  noted(b.node("RandomUniformLike", {"x"}, {"rands"}), "bernoulli", call, {""}, {"m = torch.bernoulli(x, 0.9)"});
-  noted(b.node("Less", {"rands", "p"}, {"sampled"}), "bernoulli", call, {""}, {"m = torch.bernoulli(x, 0.9)"});
+  noted_at(b.node("RandomUniformLike", {"x"}, {"rands"}), "bernoulli", call, {""}, {"m = torch.bernoulli(x, 0.9)"});
+  noted_at(b.node("Less", {"rands", "p"}, {"sampled"}), "bernoulli", call, {""}, {"m = torch.bernoulli(x, 0.9)"});
   Builder::attribute(b.node("Cast", {"sampled"}, {"bernoulli"}), "to", std::int64_t{1});
-  noted(b.node("Mul", {"x", "bernoulli"}, {"mul"}), "mul", "mul.Tensor](args = (%x, %bernoulli)", {""},
-        {"return x * m"});
+  noted_at(b.node("Mul", {"x", "bernoulli"}, {"mul"}), "mul", "mul.Tensor](args = (%x, %bernoulli)", {""},
+           {"return x * m"});
   b.output("mul");
   const auto tape = b.tape(with_batch(4));
   REQUIRE(tape.ok());
@@ -115,7 +116,7 @@ TEST_CASE("a region's lines say what they write in place") {
   b.real("keep", 0.9F).real("take", 0.1F);
   const auto line = [](::onnx::NodeProto& n, const std::string& name, const std::string& call,
                        const std::string& text) {
-    noted(n, name, call, {""}, {text});
+    noted_at(n, name, call, {""}, {text});
     n.mutable_metadata_props(3)->set_value("File \"<eval_with_key>.7\", line 5, in forward\n    " + text);
   };
   const std::string mul = "mul_ = torch.ops.aten.mul_.Tensor(p_target_weight, 0.9);  p_target_weight = None",

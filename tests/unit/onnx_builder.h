@@ -158,6 +158,20 @@ inline std::vector<std::int64_t> numbers(const Call& call, std::size_t i) {
   return out;
 }
 
+/// Gives a node the exporter's notes: "name = call" of ATen, which so many calls read, made in `module`.
+inline void noted(::onnx::NodeProto& n, const std::string& name, const std::string& call,
+                  const std::string& module = "", int users = 1) {
+  const auto entry = [&](const char* key, const std::string& value) {
+    auto* e = n.add_metadata_props();
+    e->set_key(key);
+    e->set_value(value);
+  };
+  entry("pkg.torch.onnx.fx_node", "%" + name + " : [num_users=" + std::to_string(users) +
+                                      "] = call_function[target=torch.ops.aten." + call + ", kwargs = {})");
+  entry("pkg.torch.onnx.name_scopes", "['', '" + module + "', '" + name + "']");
+  entry("pkg.torch.onnx.class_hierarchy", "['Net', 'Part', 'aten.op.default']");
+}
+
 inline TrainingSetup with_batch(std::int64_t batch) {
   TrainingSetup s;
   s.batch = batch;

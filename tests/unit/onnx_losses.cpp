@@ -12,40 +12,21 @@ using Ops = std::vector<std::string>;
 
 namespace {
 
-/// Gives a node the exporter's notes: "name = call" of ATen, which so many calls read, made in `module`.
-void read_by(::onnx::NodeProto& n, const std::string& name, const std::string& call, const std::string& module = "",
-             int users = 1) {
-  const auto entry = [&](const char* key, const std::string& value) {
-    auto* e = n.add_metadata_props();
-    e->set_key(key);
-    e->set_value(value);
-  };
-  entry("pkg.torch.onnx.fx_node", "%" + name + " : [num_users=" + std::to_string(users) +
-                                      "] = call_function[target=torch.ops.aten." + call + ", kwargs = {})");
-  if (module.empty()) {
-    entry("pkg.torch.onnx.name_scopes", "['', '" + name + "']");
-    entry("pkg.torch.onnx.class_hierarchy", "['Net', 'aten.op.default']");
-  } else {
-    entry("pkg.torch.onnx.name_scopes", "['', '" + module + "', '" + name + "']");
-    entry("pkg.torch.onnx.class_hierarchy", "['Net', 'Part', 'aten.op.default']");
-  }
-}
-
 /// F.binary_cross_entropy(p, t), as torch/_decomp writes it; `k`: which of several.
 void loss(Builder& b, const std::string& p, const std::string& t, const std::string& k) {
-  read_by(b.node("Sub", {t, "one"}, {"sub" + k}), "sub" + k, "sub.Tensor](args = (%" + t + ", %one)");
-  read_by(b.node("Neg", {p}, {"neg" + k}), "neg" + k, "neg.default](args = (%" + p + ",)");
-  read_by(b.node("Add", {"neg" + k, "one"}, {"tmp" + k}), "log1p" + k, "log1p.default](args = (%neg" + k + ",)");
-  read_by(b.node("Log", {"tmp" + k}, {"log1p" + k}), "log1p" + k, "log1p.default](args = (%neg" + k + ",)");
-  read_by(b.node("Max", {"log1p" + k, "low"}, {"maximum" + k}), "maximum" + k,
-          "maximum.default](args = (%log1p" + k + ", %low)");
-  read_by(b.node("Mul", {"sub" + k, "maximum" + k}, {"mul" + k}), "mul" + k,
-          "mul.Tensor](args = (%sub" + k + ", %maximum" + k + ")");
-  read_by(b.node("Log", {p}, {"log" + k}), "log" + k, "log.default](args = (%" + p + ",)");
-  read_by(b.node("Max", {"log" + k, "low"}, {"max" + k}), "max" + k, "maximum.default](args = (%log" + k + ", %low)");
-  read_by(b.node("Mul", {t, "max" + k}, {"mul_1" + k}), "mul_1" + k, "mul.Tensor](args = (%" + t + ", %max" + k + ")");
-  read_by(b.node("Sub", {"mul" + k, "mul_1" + k}, {"sub_1" + k}), "sub_1" + k,
-          "sub.Tensor](args = (%mul" + k + ", %mul_1" + k + ")");
+  noted(b.node("Sub", {t, "one"}, {"sub" + k}), "sub" + k, "sub.Tensor](args = (%" + t + ", %one)");
+  noted(b.node("Neg", {p}, {"neg" + k}), "neg" + k, "neg.default](args = (%" + p + ",)");
+  noted(b.node("Add", {"neg" + k, "one"}, {"tmp" + k}), "log1p" + k, "log1p.default](args = (%neg" + k + ",)");
+  noted(b.node("Log", {"tmp" + k}, {"log1p" + k}), "log1p" + k, "log1p.default](args = (%neg" + k + ",)");
+  noted(b.node("Max", {"log1p" + k, "low"}, {"maximum" + k}), "maximum" + k,
+        "maximum.default](args = (%log1p" + k + ", %low)");
+  noted(b.node("Mul", {"sub" + k, "maximum" + k}, {"mul" + k}), "mul" + k,
+        "mul.Tensor](args = (%sub" + k + ", %maximum" + k + ")");
+  noted(b.node("Log", {p}, {"log" + k}), "log" + k, "log.default](args = (%" + p + ",)");
+  noted(b.node("Max", {"log" + k, "low"}, {"max" + k}), "max" + k, "maximum.default](args = (%log" + k + ", %low)");
+  noted(b.node("Mul", {t, "max" + k}, {"mul_1" + k}), "mul_1" + k, "mul.Tensor](args = (%" + t + ", %max" + k + ")");
+  noted(b.node("Sub", {"mul" + k, "mul_1" + k}, {"sub_1" + k}), "sub_1" + k,
+        "sub.Tensor](args = (%mul" + k + ", %mul_1" + k + ")");
 }
 
 Ops named(const Tape& tape, const std::string& op) {
@@ -68,7 +49,7 @@ TEST_CASE("binary_cross_entropy is one kernel, with its reduction") {
     if (!op.empty()) {
       auto& n = b.node(op, {"sub_1"}, {"loss"});
       Builder::attribute(n, "keepdims", std::int64_t{0});
-      read_by(n, "loss", std::string(call) + "](args = (%sub_1,)");
+      noted(n, "loss", std::string(call) + "](args = (%sub_1,)");
     }
     b.output(op.empty() ? "sub_1" : "loss");
     const auto tape = b.tape(with_batch(4));
@@ -83,7 +64,7 @@ TEST_CASE("what else reads a step of a loss keeps it") {
   b.input("p", {-1, 4}).input("t", {-1, 4});
   b.real("one", 1).real("low", -100);
   loss(b, "p", "t", "");
-  read_by(b.node("Exp", {"log"}, {"exp"}), "exp", "exp.default](args = (%log,)");
+  noted(b.node("Exp", {"log"}, {"exp"}), "exp", "exp.default](args = (%log,)");
   b.output("sub_1").output("exp");
   const auto tape = b.tape(with_batch(4));
   REQUIRE(tape.ok());
@@ -95,20 +76,20 @@ TEST_CASE("a quotient by the batch's size is no tensor") {
   // x.sum() / len(x)
   Builder b;
   b.input("x", {-1, 4});
-  read_by(b.node("Shape", {"x"}, {"val_0"}), "sym_size_int_1", "sym_size.int](args = (%x, 0)");
+  noted(b.node("Shape", {"x"}, {"val_0"}), "sym_size_int_1", "sym_size.int](args = (%x, 0)");
   Builder::attribute(*b.graph().mutable_node(0), "end", std::int64_t{1});
   Builder::attribute(*b.graph().mutable_node(0), "start", std::int64_t{0});
-  read_by(b.node("Squeeze", {"val_0"}, {"sym_size_int_1"}), "sym_size_int_1", "sym_size.int](args = (%x, 0)");
+  noted(b.node("Squeeze", {"val_0"}, {"sym_size_int_1"}), "sym_size_int_1", "sym_size.int](args = (%x, 0)");
   auto& sum = b.node("ReduceSum", {"x"}, {"sum_1"});
   Builder::attribute(sum, "keepdims", std::int64_t{0});
-  read_by(sum, "sum_1", "sum.default](args = (%x,)");
+  noted(sum, "sum_1", "sum.default](args = (%x,)");
   auto& cast = b.node("Cast", {"sym_size_int_1"}, {"scalar_tensor_default"});
   Builder::attribute(cast, "to", std::int64_t{::onnx::TensorProto::FLOAT});
-  read_by(cast, "scalar_tensor_default", "scalar_tensor.default](args = (%sym_size_int_1,)");
-  read_by(b.node("Div", {"sum_1", "scalar_tensor_default"}, {"div"}), "div",
-          "div.Tensor](args = (%sum_1, %scalar_tensor_default)");
+  noted(cast, "scalar_tensor_default", "scalar_tensor.default](args = (%sym_size_int_1,)");
+  noted(b.node("Div", {"sum_1", "scalar_tensor_default"}, {"div"}), "div",
+        "div.Tensor](args = (%sum_1, %scalar_tensor_default)");
   // A name that nothing has: the lines alone do not tell the program.
-  read_by(b.node("Exp", {"div"}, {"exp"}), "exp", "exp.default](args = (%lost,)");
+  noted(b.node("Exp", {"div"}, {"exp"}), "exp", "exp.default](args = (%lost,)");
   b.output("exp");
   const auto tape = b.tape(with_batch(4));
   REQUIRE(tape.ok());
@@ -124,17 +105,17 @@ TEST_CASE("D(fake) after D(fake.detach()) is a pass of its own, with its norms, 
     b.input("z", {-1, 4, 2, 2});
     for (const char* name : {"weight", "bias", "running_mean", "running_var"})
       b.weight("D.1." + std::string(name), {4});
-    read_by(b.node("Tanh", {"z"}, {"tanh"}), "tanh", "tanh.default](args = (%z,)", "G", users);
-    read_by(b.node("Exp", {"tanh"}, {"exp"}), "exp", "exp.default](args = (%detach,)", "D.0");
+    noted(b.node("Tanh", {"z"}, {"tanh"}), "tanh", "tanh.default](args = (%z,)", "G", users);
+    noted(b.node("Exp", {"tanh"}, {"exp"}), "exp", "exp.default](args = (%detach,)", "D.0");
     auto& norm = b.node("BatchNormalization", {"exp", "D.1.weight", "D.1.bias", "D.1.running_mean", "D.1.running_var"},
                         {"getitem"});
     Builder::attribute(norm, "training_mode", std::int64_t{0});
-    read_by(norm, "_native_batch_norm_legit_functional",
-            "_native_batch_norm_legit_functional.default](args = (%exp, None, None, None, None, True, 0.1, 1e-05)",
-            "D.1");
-    read_by(b.node("Sigmoid", {"getitem"}, {"sigmoid"}), "sigmoid", "sigmoid.default](args = (%getitem,)", "D.2");
-    read_by(b.node("Neg", {"sigmoid"}, {"neg"}), "neg", "neg.default](args = (%sigmoid,)");
-    read_by(b.node("Cos", {"sigmoid"}, {"cos"}), "cos", "cos.default](args = (%sigmoid_1,)");
+    noted(norm, "_native_batch_norm_legit_functional",
+          "_native_batch_norm_legit_functional.default](args = (%exp, None, None, None, None, True, 0.1, 1e-05)",
+          "D.1");
+    noted(b.node("Sigmoid", {"getitem"}, {"sigmoid"}), "sigmoid", "sigmoid.default](args = (%getitem,)", "D.2");
+    noted(b.node("Neg", {"sigmoid"}, {"neg"}), "neg", "neg.default](args = (%sigmoid,)");
+    noted(b.node("Cos", {"sigmoid"}, {"cos"}), "cos", "cos.default](args = (%sigmoid_1,)");
     b.output("neg").output("cos");
     auto tape = b.tape(with_batch(4));
     REQUIRE(tape.ok());

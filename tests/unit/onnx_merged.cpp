@@ -18,19 +18,6 @@ using Sizes = std::vector<std::int64_t>;
 
 namespace {
 
-/// Gives a node the exporter's notes: "name = call" of ATen, made in `module`.
-void noted(::onnx::NodeProto& n, const std::string& name, const std::string& call, const std::string& module) {
-  const auto entry = [&](const char* key, const std::string& value) {
-    auto* e = n.add_metadata_props();
-    e->set_key(key);
-    e->set_value(value);
-  };
-  entry("pkg.torch.onnx.fx_node",
-        "%" + name + " : [num_users=1] = call_function[target=torch.ops.aten." + call + ", kwargs = {})");
-  entry("pkg.torch.onnx.name_scopes", "['', '" + module + "', '" + name + "']");
-  entry("pkg.torch.onnx.class_hierarchy", "['Net', 'Part', 'aten.op.default']");
-}
-
 /// x.transpose(1, 2) of module "attn", made by that line.
 ::onnx::NodeProto& noted_node(Builder& b, const std::string& line) {
   auto& n = b.node("Transpose", {"x"}, {"turned"});

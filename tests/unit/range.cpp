@@ -15,6 +15,7 @@
 #include "estimators/restore/open_places.h"
 #include "estimators/tape/tape_text.h"
 #include "estimators/transforms/own_functions.h"
+#include "lives.h"
 
 using namespace memplan;
 
@@ -32,11 +33,7 @@ Tape lowered(std::string_view text) {
 /// The call after which the value is gone, with names read as `names`.
 int gone_after(Tape tape, NameReading names, std::string_view name) {
   tape.reading.names = names;
-  mark_last_uses(tape);
-  for (std::size_t i = 0; i < tape.calls.size(); ++i)
-    for (ValueId id : tape.calls[i].last_uses)
-      if (tape.values[static_cast<std::size_t>(id.index)].name == name) return static_cast<int>(i);
-  return -1;
+  return test::gone_after(std::move(tape), name);
 }
 
 TrainingSetup inference() {

@@ -4,10 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "estimators/restore/lifetimes.h"
-#include "estimators/restore/names.h"
-#include "estimators/tape/check.h"
 #include "estimators/tape/tape_text.h"
+#include "lives.h"
 
 using namespace memplan;
 
@@ -15,14 +13,8 @@ namespace {
 
 /// The index of the call after which a value is gone.
 int let_go_after(const std::string& calls, std::string_view name) {
-  Tape tape = from_text("input %x float32 [2]\ninput %y float32 [2]\nscope 0 \"\" M\n" + calls);
-  bind_names(tape);
-  mark_last_uses(tape);
-  check(tape);
-  for (std::size_t i = 0; i < tape.calls.size(); ++i)
-    for (ValueId id : tape.calls[i].last_uses)
-      if (tape.values[static_cast<std::size_t>(id.index)].name == name) return static_cast<int>(i);
-  return -1;
+  return memplan::test::gone_after(from_text("input %x float32 [2]\ninput %y float32 [2]\nscope 0 \"\" M\n" + calls),
+                                   name);
 }
 
 /// Two calls of a module, whose first results are `a` and `c`; `first`: what is read of the first call's.

@@ -7,13 +7,12 @@
 #include <utility>
 #include <vector>
 
-#include "estimators/restore/lifetimes.h"
-#include "estimators/restore/names.h"
 #include "estimators/restore/passes.h"
 #include "estimators/setup/setup.h"
 #include "estimators/tape/check.h"
 #include "estimators/tape/tape_text.h"
 #include "estimators/tape/uses.h"
+#include "lives.h"
 
 using namespace memplan;
 
@@ -38,14 +37,8 @@ Ops ops_of(const Tape& tape) {
 
 std::string name_of(const Tape& tape, ValueId id) { return tape.values[static_cast<std::size_t>(id.index)].name; }
 
-int gone_after(const std::string& text, std::string_view name) {
-  Tape tape = from_text("input %x float32 [2, 4]\nscope 0 \"\" M\n" + text);
-  bind_names(tape);
-  mark_last_uses(tape);
-  for (std::size_t i = 0; i < tape.calls.size(); ++i)
-    for (ValueId id : tape.calls[i].last_uses)
-      if (name_of(tape, id) == name) return static_cast<int>(i);
-  return -1;
+int gone_in(const std::string& calls, std::string_view name) {
+  return memplan::test::gone_after(from_text("input %x float32 [2, 4]\nscope 0 \"\" M\n" + calls), name);
 }
 
 }  // namespace
@@ -201,11 +194,11 @@ TEST_CASE("one divided by a tensor holds the tensor until the product is made") 
       "%share = aten::reciprocal(%sum) in 0 at \"m.py:1 y = 1 / (x + 1)\"\n"
       "%y = aten::mul.Tensor(%share, 1) in 0 at \"m.py:1 y = 1 / (x + 1)\"\n"
       "%out = aten::exp(%y) in 0 at \"m.py:2 return y.exp()\"\nreturn %out\n";
-  CHECK(gone_after(calls, "sum") == 2);
+  CHECK(gone_in(calls, "sum") == 2);
   std::string spelled = calls;
   for (auto at = spelled.find("1 / (x + 1)"); at != spelled.npos; at = spelled.find("1 / (x + 1)"))
     spelled.replace(at, 11, "(x + 1).reciprocal() * 1");
-  CHECK(gone_after(spelled, "sum") == 1);
+  CHECK(gone_in(spelled, "sum") == 1);
 }
 
 TEST_CASE("of a tuple that a line takes one element of, the others go at once") {
@@ -214,8 +207,8 @@ TEST_CASE("of a tuple that a line takes one element of, the others go at once") 
            "\"\n%y = aten::exp(%values) in 0 at \"m.py:2 y = y.exp()\"\n"
            "%out = aten::tanh(%y) in 0 at \"m.py:3 return y.tanh()\"\nreturn %out\n";
   };
-  CHECK(gone_after(calls("y = x.sort(dim=1)[0]"), "indices") == 0);
-  CHECK(gone_after(calls("y, order = x.sort(dim=1)"), "indices") > 0);
+  CHECK(gone_in(calls("y = x.sort(dim=1)[0]"), "indices") == 0);
+  CHECK(gone_in(calls("y, order = x.sort(dim=1)"), "indices") > 0);
 }
 
 // torch/_refs/__init__.py, index_add: torch.ops.aten.index_put(x, (index,), tensor, accumulate=True). Segment sums are

@@ -33,14 +33,11 @@ OpenUsers::OpenUsers(const Graph& graph, const FxProgram& program) : open_(progr
   }
 }
 
-void OpenUsers::read_undetached(const FxProgram& program, const std::vector<std::string_view>& named,
-                                const std::vector<std::int32_t>& makers,
-                                std::unordered_map<std::string, std::string>& names) {
-  for (std::size_t i = 0; i < named.size(); ++i) {
-    if (makers[i] < 0 || op_of_name(named[i]) != "detach" || open_[static_cast<std::size_t>(makers[i])] <= 0) continue;
-    found_one(makers[i]);
-    names.emplace(named[i], program.groups[static_cast<std::size_t>(makers[i])].text.name);
-  }
+bool OpenUsers::take(std::int32_t group) {
+  std::int64_t& open = open_[static_cast<std::size_t>(group)];
+  if (open <= 0) return false;
+  --open;
+  return true;
 }
 
 LeftOut::LeftOut(const FxProgram& program) {

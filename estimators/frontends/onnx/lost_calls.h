@@ -21,13 +21,8 @@ std::int64_t users_of(std::string_view text);
 class OpenUsers {
  public:
   OpenUsers(const Graph& graph, const FxProgram& program);
-  /// A call that came back is one of them.
-  void found_one(std::int32_t group) { --open_[static_cast<std::size_t>(group)]; }
-  /// D(fake) after D(fake.detach()) reads the tensor itself, if that has a user which the file has lost. `named`: what
-  /// the text of the call names, by place; `makers`: the groups that make it, -1: none; `names`: gets another name for
-  /// what was detached.
-  void read_undetached(const FxProgram& program, const std::vector<std::string_view>& named,
-                       const std::vector<std::int32_t>& makers, std::unordered_map<std::string, std::string>& names);
+  /// A call that came back is one of them. False where none is left.
+  bool take(std::int32_t group);
 
  private:
   std::vector<std::int64_t> open_;

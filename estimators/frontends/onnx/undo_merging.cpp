@@ -42,9 +42,8 @@ class Parter {
         left_out_(program) {
     for (std::size_t k = 0; k < program.groups.size(); ++k) {
       const FxGroup& group = program.groups[k];
-      if (group.name < 0) continue;
-      if (const auto& made = g.nodes[at(group.nodes.back())].outputs; !made.empty() && made[0] >= 0)
-        result_of_[at(made[0])] = static_cast<std::int32_t>(k);
+      const auto& made = g.nodes[at(group.nodes.back())].outputs;
+      if (group.name >= 0 && !made.empty() && made[0] >= 0) result_of_[at(made[0])] = static_cast<std::int32_t>(k);
     }
     inputs_.insert(g.inputs.begin(), g.inputs.end());
   }
@@ -265,13 +264,15 @@ class Parter {
     return result;
   }
 
-  /// Where the texts of the call and its nodes go together place by place.
+  /// D(fake) after D(fake.detach()) reads the tensor itself, if that has a user which the file has lost.
   void read_undetached(const FxGroup& group, std::unordered_map<std::string, std::string>& names) {
-    std::vector<std::string_view> named;
-    std::vector<std::int32_t> makers;
-    for (const ValueId id : tensors_of(group)) named.push_back(program_.names[at(id.index)]);
-    for (const Read& r : reads_of(group)) makers.push_back(result_of_[at(r.id)]);
-    if (named.size() == makers.size()) users_.read_undetached(program_, named, makers, names);
+    const std::vector<ValueId> named = tensors_of(group);
+    const std::vector<Read> reads = reads_of(group);
+    for (std::size_t i = 0; i < named.size() && named.size() == reads.size(); ++i) {
+      const std::string_view name = program_.names[at(named[i].index)];
+      if (const auto by = result_of_[at(reads[i].id)]; by >= 0 && op_of_name(name) == "detach" && users_.take(by))
+        names.emplace(name, program_.groups[at(by)].text.name);
+    }
   }
 
   /// A name of the same op with a number that no tracing reaches.
@@ -372,7 +373,7 @@ class Parter {
     GraphNode node;
     node.op_type = "Identity";
     node.inputs = {read.id};
-    if (const std::int32_t by = result_of_[at(read.id)]; by >= 0) users_.found_one(by);
+    if (const std::int32_t by = result_of_[at(read.id)]; by >= 0) users_.take(by);
     return add_node(reader, name, read, std::move(node), call);
   }
 
