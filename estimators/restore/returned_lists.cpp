@@ -89,8 +89,9 @@ class ReturnedLists {
     const Line& line = frames_.line(frame, i);
     const std::string_view callee =
         line.binding < 0 ? std::string_view() : callees_[static_cast<std::size_t>(line.binding)];
-    if (callee.empty()) return;
-    const std::size_t names = frames_.binding(line).targets[0].size();
+    const auto& targets = frames_.binding(line).targets;  // an autograd.Function joins lines: the names are those of its last
+    if (callee.empty() || targets.size() != 1) return;
+    const std::size_t names = targets[0].size();
     const std::vector<std::int32_t> modules = called_as(frame, line, callee);
     const std::int32_t count = line.last - line.first + 1, size = static_cast<std::int32_t>(names);
     if (modules.empty() ? count % size != 0 : modules.size() != names) return;

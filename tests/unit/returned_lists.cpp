@@ -52,6 +52,13 @@ TEST_CASE("a helper that no frame shows returns lists as well") {
   CHECK(let_go_after(calls("%x"), "c") == 3);
 }
 
+TEST_CASE("a call that stands for several lines has the text of the first and the names of the last") {
+  const std::string calls =
+      "binding 0\n%a = aten::exp(%x) in 0 by 0 at \"m.py:1 y = self.exp(x)\"\n"
+      "%out = aten::cos(%a) in 0 at \"m.py:4 return y.cos()\"\nreturn %out\n";
+  CHECK(let_go_after(calls, "a") == 1);
+}
+
 TEST_CASE("a list of a comprehension holds all its elements until its name is bound again") {
   const std::string first = " in 0 at \"m.py:1 h = [c(x) for c in self.convs]\"\n",
                     second = " in 0 at \"m.py:2 h = [F.relu(i) for i in h]\"\n";
