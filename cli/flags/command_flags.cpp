@@ -47,7 +47,7 @@ void parse_utilization(const Given& g, Options& o) {
   if (share <= 0 || share > 100)
     fail(ErrorKind::usage, fmt::format("a card cannot be used to {:g} %", share), "--utilization",
          "give a share such as 0.9 or 90%");
-  o.margin = Margin{{}, 100 - share};
+  o.margin = o.setup.checkpoint_margin = Margin{{}, 100 - share};
 }
 
 void parse_color(const Given& g, Options& o) {

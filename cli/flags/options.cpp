@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "estimators/base/shell.h"
 #include "estimators/setup/field.h"
@@ -160,11 +159,6 @@ void as_framework_runs(const Parsed& parsed, Options& o) {
 }
 
 }  // namespace
-
-Bytes Margin::of(Bytes total) const {
-  if (bytes) return *bytes;
-  return Bytes(static_cast<std::int64_t>(std::llround(static_cast<double>(total.count) * percent / 100.0)));
-}
 
 Options make_options(const Parsed& parsed) {
   Options o;

@@ -19,12 +19,6 @@ namespace memplan::cli {
 enum class Format { text, json, other };  ///< other: one that only reports have (report/formats.h)
 enum class When { automatic, always, never };
 
-struct Margin {
-  std::optional<Bytes> bytes;
-  double percent = 0;
-  Bytes of(Bytes total) const;
-};
-
 /// What a report shows of the run.
 enum class RunShown : std::uint8_t {
   none,

@@ -89,7 +89,8 @@ class ReturnedLists {
     const Line& line = frames_.line(frame, i);
     const std::string_view callee =
         line.binding < 0 ? std::string_view() : callees_[static_cast<std::size_t>(line.binding)];
-    const auto& targets = frames_.binding(line).targets;  // an autograd.Function joins lines: the names are those of its last
+    // An autograd.Function stands for several lines: the text is that of the first, the names are those of the last.
+    const auto& targets = frames_.binding(line).targets;
     if (callee.empty() || targets.size() != 1) return;
     const std::size_t names = targets[0].size();
     const std::vector<std::int32_t> modules = called_as(frame, line, callee);

@@ -11,10 +11,10 @@ namespace memplan {
 /// The setup with a few micro-batches and steps for many, which repeat these. A search looks at many setups with few,
 /// and asks again with all for what it answers.
 inline TrainingSetup few_repetitions(TrainingSetup setup) {
-  constexpr std::int64_t many = 4, few_micro_batches = 2, few_steps = 3;
+  constexpr std::int64_t few_micro_batches = 2, many_steps = 4, few_steps = 3;
   if (setup.keep_loss_history) return setup;  // every repetition holds more than the one before
-  if (setup.accumulate > many) setup.accumulate = few_micro_batches;
-  if (setup.steps > many) setup.steps = few_steps;
+  setup.accumulate = std::min(setup.accumulate, few_micro_batches);
+  if (setup.steps > many_steps) setup.steps = few_steps;
   return setup;
 }
 

@@ -1,7 +1,6 @@
 #include "planner/checkpointing/plan.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -16,7 +15,6 @@
 #include "estimators/tape/uses.h"
 #include "estimators/transforms/checkpointing.h"
 #include "estimators/transforms/nested_checkpointing.h"
-#include "estimators/transforms/parallel.h"
 #include "estimators/transforms/transforms.h"
 #include "planner/checkpointing/chain.h"
 #include "planner/checkpointing/step_profile.h"
@@ -80,7 +78,8 @@ class CheckpointPlanner {
  private:
   CheckpointPlan unplanned() {
     CheckpointPlan plan;
-    plan.budget = setup_.checkpoint_budget.value_or(device_.total - default_margin(device_));
+    const Margin margin = setup_.checkpoint_margin.value_or(Margin{default_margin(device_), 0});
+    plan.budget = setup_.checkpoint_budget.value_or(device_.total - margin.of(device_.total));
     seconds_ = unwrap(call_seconds(tape_, setup_, device_));
     return plan;
   }

@@ -165,6 +165,25 @@ TEST_CASE("a plan stays under its budget, and no set of modules that does so cos
   CHECK_FALSE(plan_checkpoints(tape, small, device()).ok());
 }
 
+TEST_CASE("a plan without a budget of its own leaves the margin free that is asked for") {
+  const Tape tape = with_lifetimes(blocks(6, 16384, 128));
+  TrainingSetup setup = summed();
+  const Device card = device();
+  const auto plain = estimate_tape(tape, setup, card);
+  REQUIRE(plain.ok());
+  setup.checkpoint_optimal = true;
+  const auto wide = plan_checkpoints(tape, setup, card);
+  REQUIRE(wide.ok());
+  CHECK(wide->regions.empty());  // a large card, and its default margin
+  const Bytes usable(plain->peak.process.count - Bytes::mib(1).count);
+  setup.checkpoint_margin = Margin{card.total - usable, 0};
+  const auto plan = plan_checkpoints(tape, setup, card);
+  REQUIRE(plan.ok());
+  CHECK_FALSE(plan->regions.empty());
+  CHECK(plan->budget == usable);
+  CHECK(plan->peak <= usable);
+}
+
 TEST_CASE("neighbours run as one stretch, every other block alone") {
   Tape tape = blocks(6, 64, 32);
   checkpoint_modules(tape, {"every:2"});
