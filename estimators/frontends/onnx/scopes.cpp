@@ -133,7 +133,8 @@ bool is_same(Scope& open, std::string_view path, std::string_view module_class) 
 template <class Text>
 std::int32_t ScopeTracker::enter(const std::vector<Text>& paths, const std::vector<Text>& classes,
                                  const std::vector<std::string>& lines, std::string& source) {
-  const std::string* application = application_in(lines);
+  // Where each frame is a module's, as in "y = Scale.apply(self.features(x))", the line calls the module first.
+  const std::string* application = lines.size() == paths.size() ? nullptr : application_in(lines);
   if (lines.size() <= paths.size()) return open(paths, classes, lines, application, source);
   const CallFrames f = call_frames({paths.begin(), paths.end()}, {classes.begin(), classes.end()}, lines);
   if (!application && !f.application.empty() && !lines.back().starts_with("<eval_with_key>"))

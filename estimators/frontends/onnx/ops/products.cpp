@@ -1,6 +1,9 @@
 // Matrix products.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "estimators/frontends/onnx/table.h"
 
@@ -126,42 +129,18 @@ void infer_einsum(const At& at, std::vector<Inferred>& out) {
   out[0].sizes = std::move(sizes);
 }
 
-/// torch.einsum of two operands: each permuted to [batch, own, summed], one bmm, permuted back
-/// (aten/src/ATen/native/Linear.cpp, sumproduct_pair).
+/// Repeated labels within one operand are not known.
 bool lower_einsum(const At& at, Emit& e) {
   const auto equation = equation_of(at);
-  if (!equation || equation->operands.size() != 2 || !e.inferred[at.node.outputs[0]].sizes) return false;
-  const std::string &a = equation->operands[0], &b = equation->operands[1], &r = equation->result;
-  std::string batch, summed, own_a, own_b;
-  auto in = [](const std::string& s, char c) { return s.find(c) != std::string::npos; };
-  for (char c : a) (in(b, c) ? (in(r, c) ? batch : summed) : own_a) += c;
-  for (char c : b)
-    if (!in(a, c)) own_b += c;
-  for (char c : own_a + own_b)
-    if (!in(r, c)) return false;  // summed over in one operand alone
-  std::map<char, std::int64_t> size;
-  for (std::size_t d = 0; d < a.size(); ++d) size[a[d]] = (*at.sizes(0))[d];
-  for (std::size_t d = 0; d < b.size(); ++d) size[b[d]] = (*at.sizes(1))[d];
-  auto product = [&](const std::string& letters) {
-    std::int64_t n = 1;
-    for (char c : letters) n = checked_mul(n, size[c]);
-    return n;
-  };
-  auto order = [](const std::string& from, const std::string& to) {
-    Sizes out;
-    for (char c : to) out.push_back(static_cast<std::int64_t>(from.find(c)));
-    return out;
-  };
-  Arg left = {e.call("aten::permute", {{e.tensor(at.id(0))}, list_of(order(a, batch + own_a + summed))})};
-  left = {e.call("aten::reshape", {left, list_of({product(batch), product(own_a), product(summed)})})};
-  Arg right = {e.call("aten::permute", {{e.tensor(at.id(1))}, list_of(order(b, batch + summed + own_b))})};
-  right = {e.call("aten::reshape", {right, list_of({product(batch), product(summed), product(own_b)})})};
-  const std::string whole = batch + own_a + own_b;
-  Sizes sizes;
-  for (char c : whole) sizes.push_back(size[c]);
-  Arg out = {e.call("aten::bmm", {left, right})};
-  out = {e.call("aten::view", {out, list_of(sizes)})};
-  e.call_for(at, "aten::permute", {out, list_of(order(whole, r))});
+  if (!equation || !e.inferred[at.node.outputs[0]].sizes) return false;
+  Arg::List operands;
+  for (std::size_t i = 0; i < equation->operands.size(); ++i) {
+    const std::string& labels = equation->operands[i];
+    if (std::set<char>(labels.begin(), labels.end()).size() != labels.size()) return false;
+    operands.push_back({e.tensor(at.id(i))});
+  }
+  std::string text = fmt::format("{}->{}", fmt::join(equation->operands, ","), equation->result);
+  e.call_for(at, "aten::einsum", {{std::move(text)}, {std::move(operands)}});
   return true;
 }
 
