@@ -61,8 +61,18 @@ std::string named_by_fact(const Tape& tape, const Call& call) {
 struct ConvertedTo {
   std::string name;   ///< "v" of `q = rotate(q, rope).type_as(v)` and of `return rotate(q).to(v.dtype)`
   bool fp32 = false;  ///< `return self.head(x).float()`
+  bool norm = false;  ///< `ret = super().forward(v.float())` of a norm that has no later line: `return ret.type_as(v)`
   explicit operator bool() const { return fp32 || !name.empty(); }
 };
+
+/// "x" of "x.float(), self.weight"; empty where the arguments begin otherwise.
+std::string_view widened_first(std::string_view arguments) {
+  const auto end = std::ranges::find_if_not(arguments, in_name) - arguments.begin();
+  const std::string_view name = arguments.substr(0, static_cast<std::size_t>(end)),
+                         rest = arguments.substr(name.size());
+  const bool wide = std::ranges::any_of(fp32_conversions, [&](std::string_view c) { return rest.starts_with(c); });
+  return wide ? name : std::string_view();
+}
 
 ConvertedTo converted_to(std::string_view source) {
   if (!source.ends_with(')')) return {};  // most lines: no need to take them apart
@@ -88,14 +98,16 @@ ConvertedTo converted_to(std::string_view source) {
   const std::string_view method = value.substr(0, last);
   std::string_view name = value.substr(last + 1, value.size() - last - 2);
   constexpr std::string_view type = ".dtype", keyword = "dtype=";
+  if (!returned && (method == "super().forward" || method.ends_with("_norm")))
+    return {std::string(widened_first(name)), false, true};
   if (method.ends_with(").float") && name.empty()) return {{}, true};
   if (name.starts_with(keyword)) name.remove_prefix(keyword.size());
   if (method.ends_with(").to") && name == "torch.float32") return {{}, true};
-  if (method.ends_with(".to") && name.ends_with(type))
+  if ((method.ends_with(".to") || method.ends_with(".type")) && name.ends_with(type))
     name.remove_suffix(type.size());
   else if (!method.ends_with(".type_as"))
     return {};
-  return {std::ranges::all_of(name, in_name) ? std::string(name) : std::string(), false};
+  return {std::ranges::all_of(name, in_name) ? std::string(name) : std::string()};
 }
 
 bool converts(const Call& call) {
@@ -249,6 +261,10 @@ std::optional<std::string_view> next_line(const Tape& tape, std::size_t at, std:
   return std::nullopt;
 }
 
+bool is_norm(std::string_view op) {
+  return op == "aten::layer_norm" || op == "aten::group_norm" || op == "aten::rms_norm";
+}
+
 /// The end of a line that converts its result, which an export in fp32 leaves out.
 struct LineEnd {
   std::size_t at = 0;  ///< the line's last call, or the last of the module that the line calls last
@@ -265,7 +281,8 @@ std::optional<LineEnd> line_end(const Tape& tape, std::size_t at, const Names& n
   std::string_view line = call.source;
   for (std::int32_t frame = call.scope; frame >= 0; frame = tape.scopes[static_cast<std::size_t>(frame)].parent) {
     const bool goes_on = at + 1 < tape.calls.size() && line_in(tape, tape.calls[at + 1], frame).has_value();
-    if (const ConvertedTo to = converted_to(line); to && !has_restored_casts(tape, frame)) {
+    if (const ConvertedTo to = converted_to(line);
+        to && !has_restored_casts(tape, frame) && (!to.norm || (!goes_on && frame == call.scope && is_norm(call.op)))) {
       const ValueId like = to.fp32 ? ValueId{} : names.held_surely(frame, to.name, line);
       if ((to.fp32 || like.valid()) && (!goes_on || next_line(tape, at, frame) != line))
         return LineEnd{at, like, frame, module, std::string(line)};

@@ -14,6 +14,9 @@ namespace memplan {
 
 enum class Precision : std::uint8_t;
 
+/// What follows a name in a line that converts it to fp32.
+inline constexpr std::string_view fp32_conversions[] = {".float()", ".to(torch.float32)", ".type(torch.float32)"};
+
 /// `x.to(torch.float32)` on an fp32 tensor is no call, so a graph exported in fp32 lacks the casts that the module
 /// makes when it runs in half precision or under autocast. Puts back those of modules that data/libraries/modules.json
 /// has with the fact "casts", by its detail:
@@ -45,6 +48,10 @@ std::vector<std::string> widened_names(std::string_view source);
 /// `name.float()` in a line that reads the name nowhere else: put back where the file keeps no conversions, and a line
 /// before says what the name holds, or the line reads one tensor only, as those of functions do.
 void widen_named(Tape& tape);
+
+/// `x + self.pos_embed.to(x.dtype)`, the conversion of a parameter that the line names: put back where the file keeps
+/// none, and a line before says what `x` holds.
+void convert_parameters(Tape& tape);
 
 /// Losses in the model whose line converts what they are given, `F.cross_entropy(logits.float(), …)`: put back where
 /// the file keeps no conversions. `logits = logits.float()` is a line without a call, which the file does not show:

@@ -1,4 +1,4 @@
-// Conversions to fp32 of what a line names: `logits = logits.float() / cap`.
+// Conversions of what a line names: `logits = logits.float() / cap`, `x + self.pos_embed.to(x.dtype)`.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -16,8 +16,6 @@ namespace memplan {
 
 namespace {
 
-constexpr std::string_view conversions[] = {".float()", ".to(torch.float32)"};
-
 /// What a tensor is asked for that reads no element of it.
 constexpr std::string_view questions[] = {".shape", ".size(", ".dtype", ".device", ".dim(", ".ndim", ".numel("};
 
@@ -30,7 +28,7 @@ bool converts_each_read(std::string_view text, std::string_view name) {
   for (auto at = text.find(name); at != text.npos; at = text.find(name, at + 1)) {
     if (!is_whole_name(text, at, name.size()) || (at > 0 && text[at - 1] == '.')) continue;
     const std::string_view after = text.substr(at + name.size());
-    if (!starts_with_any(after, conversions) && !starts_with_any(after, questions)) return false;
+    if (!starts_with_any(after, fp32_conversions) && !starts_with_any(after, questions)) return false;
   }
   return true;
 }
@@ -103,7 +101,7 @@ std::vector<std::string> widened_names(std::string_view source) {
   std::vector<std::string> names;
   if (source.find("float") == source.npos) return names;  // most lines: no need to take them apart
   const std::string_view value = parse_statement(source).value;
-  for (const std::string_view end : conversions)
+  for (const std::string_view end : fp32_conversions)
     for (auto at = value.find(end); at != value.npos; at = value.find(end, at + 1)) {
       std::size_t first = at;
       while (first > 0 && in_name(value[first - 1])) --first;
@@ -137,6 +135,58 @@ void insert_calls(std::vector<Call>& calls, CallsBefore before) {
     out.push_back(std::move(calls[i]));
   }
   calls = std::move(out);
+}
+
+namespace {
+
+/// "x" of `self.pos_embed.to(x.dtype)`, of which the line has the parameter's last name; empty where it does not.
+std::string_view type_of_parameter(std::string_view line, std::string_view parameter) {
+  constexpr std::string_view type = ".dtype", keyword = "dtype=";
+  for (auto at = line.find(parameter); at != line.npos; at = line.find(parameter, at + 1)) {
+    std::string_view after = line.substr(at + parameter.size());
+    const bool like = after.starts_with(".type_as(");
+    if (!is_whole_name(line, at, parameter.size()) || (!like && !after.starts_with(".to("))) continue;
+    after.remove_prefix(after.find('(') + 1);
+    if (after.starts_with(keyword)) after.remove_prefix(keyword.size());
+    const std::string_view name = after.substr(0, std::ranges::find_if_not(after, in_name) - after.begin());
+    if (after.substr(name.size()).starts_with(like ? ")" : type)) return name;
+  }
+  return {};
+}
+
+}  // namespace
+
+void convert_parameters(Tape& tape) {
+  if (tape.exported.keeps_casts) return;
+  CallsBefore casts;
+  Bound bound(tape);
+  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
+    Call& call = tape.calls[i];
+    bound.begins(call);
+    std::vector<std::pair<ValueId, ValueId>> found;  // parameters, and what has the dtype
+    if (call.source.find("type") != call.source.npos && !has_restored_casts(tape, call.scope))
+      for_each_value(call, [&](ValueId id) {
+        const TapeValue& v = tape.values[static_cast<std::size_t>(id.index)];
+        if (v.kind != ValueKind::parameter) return;
+        const std::string name(type_of_parameter(call.source, leaf_of(v.name)));
+        const ValueId like = name.empty() ? ValueId{} : bound.held(call.scope, name);
+        if (like.valid()) found.emplace_back(id, like);
+      });
+    for (const auto& [parameter, like] : found) {
+      Call cast = fp32_copy(tape, parameter, call);
+      cast.op = "aten::type_as";
+      cast.args[1] = {like};
+      const ValueId made = cast.outputs[0], from = parameter;
+      casts.emplace_back(i, std::move(cast));
+      replace_values(call, [&](ValueId id) { return Arg{id == from ? made : id}; });
+    }
+    bound.ran(call);
+  }
+  const auto count = static_cast<std::int64_t>(casts.size());
+  insert_calls(tape.calls, std::move(casts));
+  if (count > 0)
+    tape.recovered.push_back({"x.dtype", "types that lines convert parameters to, absent from an fp32 export", count,
+                              Evidence::told_by_source_line, About::cast});
 }
 
 void widen_named(Tape& tape) {

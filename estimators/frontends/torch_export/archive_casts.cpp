@@ -1,5 +1,7 @@
 #include "estimators/frontends/torch_export/archive_casts.h"
 
+#include <fmt/format.h>
+
 #include <deque>
 #include <optional>
 #include <set>
@@ -31,10 +33,13 @@ bool says_precision(std::string_view source) {
   return false;
 }
 
-/// What stands between the brackets of every `.to(` of a line.
-std::string to_arguments(std::string_view line) {
+/// `x.to(dtype)` and `x.type(dtype)`.
+bool is_given_type(std::string_view function) { return function == "to" || function == "type"; }
+
+/// What stands between the brackets of every `.to(` of a line, or of whatever function.
+std::string arguments_of(std::string_view function, std::string_view line) {
   std::string out;
-  constexpr std::string_view open = ".to(";
+  const std::string open = fmt::format(".{}(", function);
   for (auto at = line.find(open); at != std::string_view::npos; at = line.find(open, at + 1)) {
     const std::size_t first = at + open.size(), close = closing_bracket(line, first - 1);
     out.append(line.substr(first, close == line.npos ? close : close - first)).push_back('\n');
@@ -188,11 +193,12 @@ Fate ArchiveCasts::rewrite(Call& call, DType type, std::string_view function) {
     return become("aten::type_as", false, Arg{other});
   }
   if (is_conversion(function)) return become("aten::to.dtype", true, Arg{type});
-  const std::string asked = function == "to" ? to_arguments(call.source) : call.source;
-  const bool fixed = function == "to" ? says_type(asked) : says_precision(asked);
+  const bool given_type = is_given_type(function);
+  const std::string asked = given_type ? arguments_of(function, call.source) : call.source;
+  const bool fixed = given_type ? says_type(asked) : says_precision(asked);
   const bool follows = asked.find("type") != std::string::npos && asked.find("type(") == std::string::npos;
   // The line may be that of a caller, which says nothing: the exporter notes frames of forward() alone.
-  const bool hidden = function == "to" && !fixed && !follows && call.op == "aten::to.dtype";
+  const bool hidden = given_type && !fixed && !follows && call.op == "aten::to.dtype";
   const bool of_weight = asked.find("weight.dtype") != std::string::npos;
   if (hidden)
     if (const ValueId given_to_line = before_cast_of_line(given, call); given_to_line.valid())
@@ -203,7 +209,7 @@ Fate ArchiveCasts::rewrite(Call& call, DType type, std::string_view function) {
     if (const ValueId narrow = before_widening(given, call.scope); narrow.valid())
       return become("aten::type_as", false, Arg{narrow});
   // `orig_type = x.dtype` at the start of the frame.
-  if (function == "to" && follows && !fixed && asked.find('.') == std::string::npos)
+  if (given_type && follows && !fixed && asked.find('.') == std::string::npos)
     if (const ValueId x = argument_of_frame(given, call.scope); x.valid())
       return become("aten::type_as", false, Arg{x});
   of_parameter_ = hidden && is_of_parameter(given);
