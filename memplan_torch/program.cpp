@@ -5,8 +5,11 @@
 #include <ATen/autocast_mode.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <algorithm>
+#include <set>
+#include <vector>
 
 #include "estimators/transforms/module_order.h"
 #include "memplan_torch/calls.h"
@@ -24,12 +27,24 @@ c10::ScalarType half_of(Precision p) {
   return p == Precision::amp_bf16 || p == Precision::bf16 ? at::kBFloat16 : at::kHalf;
 }
 
-at::Tensor first_floating(const c10::IValue& v) {
-  if (v.isTensor() && v.toTensor().defined() && v.toTensor().is_floating_point()) return v.toTensor();
+void add_floating(const c10::IValue& v, std::vector<at::Tensor>& found) {
+  if (v.isTensor() && v.toTensor().defined() && v.toTensor().is_floating_point()) found.push_back(v.toTensor());
   if (v.isList())
-    for (const c10::IValue& item : v.toListRef())
-      if (at::Tensor t = first_floating(item); t.defined()) return t;
-  return {};
+    for (const c10::IValue& item : v.toListRef()) add_floating(item, found);
+}
+
+/// The leaves that get gradients from a tensor, by their nodes.
+std::set<const torch::autograd::Node*> trained_by(const at::Tensor& t) {
+  std::set<const torch::autograd::Node*> seen, leaves;
+  std::vector<const torch::autograd::Node*> open{t.grad_fn().get()};
+  while (!open.empty()) {
+    const torch::autograd::Node* node = open.back();
+    open.pop_back();
+    if (!node || !seen.insert(node).second) continue;
+    if (dynamic_cast<const torch::autograd::AccumulateGrad*>(node)) leaves.insert(node);
+    for (const torch::autograd::Edge& e : node->next_edges()) open.push_back(e.function.get());
+  }
+  return leaves;
 }
 
 /// torch.nn.attention.sdpa_kernel(backend): the others are switched off.
@@ -222,12 +237,18 @@ class Program {
   }
 
   at::Tensor compute_loss() {
-    at::Tensor y;
-    for (const c10::IValue& v : output_)
-      if (!y.defined()) y = first_floating(v);
-    if (!y.defined())
+    std::vector<at::Tensor> found;
+    for (const c10::IValue& v : output_) add_floating(v, found);
+    if (found.empty())
       throw Refusal("input", "the model has no floating output to take a loss of", {}, "use --mode inference");
+    const at::Tensor y = found[0];
     Loss loss = setup_.loss;
+    // A loss that the model returns beside its prediction, as estimators/runtime/torch/step/loss.h has it.
+    if (loss == Loss::automatic && y.dim() > 0)
+      for (std::size_t i = 1; i < found.size(); ++i)
+        if (found[i].dim() == 0 && found[i].requires_grad() &&
+            std::ranges::includes(trained_by(found[i]), trained_by(y)))
+          return found[i];
     if (loss == Loss::automatic) loss = y.dim() >= 2 ? Loss::cross_entropy : Loss::sum;
     if (y.dim() == 0) return y;
     if (loss == Loss::sum) return y.sum();

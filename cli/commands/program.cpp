@@ -36,6 +36,7 @@ struct Shapes {
   std::vector<std::int64_t> target;
   std::string target_dtype;
   bool has_target = false;
+  bool may_return_loss = false;  ///< beside a first tensor that is none
   Loss loss = Loss::automatic;
   std::vector<KvLayer> kv;
   ModelParts parts;
@@ -68,8 +69,22 @@ Shapes shapes_of(const Job& job) {
     s.has_target = true;
     break;
   }
+  s.may_return_loss = !s.has_target && s.loss == Loss::automatic && tape.outputs.size() > 1;
   return s;
 }
+
+constexpr std::string_view own_loss_text =
+    "def trained_by(t):\n    leaves, nodes = set(), [t.grad_fn]\n    seen = set()\n    while nodes:\n"
+    "        node = nodes.pop()\n        if node is None or node in seen:\n            continue\n"
+    "        seen.add(node)\n        nodes += [n for n, _ in node.next_functions]\n"
+    "        if hasattr(node, \"variable\"):\n            leaves.add(node.variable)\n    return leaves\n\n\n"
+    "def own_loss(output):\n"
+    "    \"\"\"The scalar behind the first floating tensor that trains all that this one trains, or this one.\"\"\"\n"
+    "    leaves = torch.utils._pytree.tree_leaves(output)\n"
+    "    first, *others = [t for t in leaves if torch.is_tensor(t) and t.is_floating_point()]\n"
+    "    for t in others:\n"
+    "        if first.dim() and t.dim() == 0 and t.requires_grad and trained_by(first) <= trained_by(t):\n"
+    "            return t\n    return first\n\n\n";
 
 /// The loss as the estimate takes it: cross entropy over the last (or the second, for images) dimension.
 std::string loss_text(const TrainingSetup& setup, const Shapes& shapes) {
@@ -129,8 +144,10 @@ std::string preamble(const Options& options, const Shapes& shapes) {
        "    for item in output.values() if hasattr(output, \"values\") else output:\n"
        "        found = first_floating(item) if item is not None else None\n        if found is not None:\n            "
        "return found\n\n\n";
+  if (takes_loss(s) && shapes.may_return_loss) p += own_loss_text;
   if (takes_loss(s))
-    p += "def loss_fn(output, y):\n    output = first_floating(output)\n" + loss_text(s, shapes) + "\n\n";
+    p += fmt::format("def loss_fn(output, y):\n    output = {}(output)\n{}\n\n",
+                     shapes.may_return_loss ? "own_loss" : "first_floating", loss_text(s, shapes));
   return p;
 }
 

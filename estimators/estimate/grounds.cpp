@@ -50,7 +50,7 @@ Notes facts_of(const TrainingSetup& setup, const Device& device, Bytes communica
       choose(
           About::loss,
           "the loss follows from the output: cross entropy for class scores (transformers' own for its causal language "
-          "models), the output itself when scalar");
+          "models), the model's own where it returns one");
     if (setup.inplace_activations)
       choose(About::in_place, "activations that the model's modules make in place are taken to be in place");
     if (setup.keep_output)

@@ -110,9 +110,12 @@ def truth(name):
     def shape(args, kwargs):
         model.train()
         model.to("cuda")
+        call = lambda: model(*[a.to("cuda") for a in args], **{k: v.to("cuda") for k, v in kwargs.items()})
         with torch.no_grad():
-            output = program.first_floating(model(*[a.to("cuda") for a in args], **{k: v.to("cuda") for k, v in kwargs.items()}))
-        return dict(shape=list(output.shape))
+            output = call()
+        first, *others = program.floating(output)
+        own = program.own_loss(model, call()) if first.dim() and any(t.dim() == 0 for t in others) else None
+        return dict(shape=list(first.shape), own=own)
 
     error = None
     for chosen, (args, kwargs) in enumerate(candidates):
@@ -122,7 +125,7 @@ def truth(name):
         error = error or found["error"]
     else:
         return dict(error=error)
-    target = program.target_sizes(found["shape"])
+    target = ("own", found["own"]) if found["own"] else program.target_sizes(found["shape"])
 
     def run(setup):
         return dict(steps=program.steps(model, args, kwargs, setup, target if setup["mode"] == "training" else None))

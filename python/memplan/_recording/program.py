@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 from . import options
 
@@ -46,17 +46,48 @@ def make_optimizer(c: Dict[str, Any], parameters: List[Any]) -> Any:
     return getattr(torch.optim, OPTIMIZERS[c["optimizer"]])(parameters, **words)
 
 
-def prediction(output: Any) -> Any:
-    """The first floating tensor that the model returns."""
+def _floating(output: Any) -> List[Any]:
+    """The floating tensors that the model returns, in order."""
     import torch
 
     if isinstance(output, torch.Tensor):
-        return output if output.is_floating_point() else None
+        return [output] if output.is_floating_point() else []
     members = output.values() if hasattr(output, "values") else output if isinstance(output, (tuple, list)) else ()
-    for member in members:
-        found = prediction(member)
-        if found is not None:
-            return found
+    return [t for member in members for t in _floating(member)]
+
+
+def prediction(output: Any) -> Any:
+    """The first floating tensor that the model returns."""
+    return next(iter(_floating(output)), None)
+
+
+def _trained_by(t: Any) -> Set[Any]:
+    """The leaves that get gradients from a tensor."""
+    seen: Set[Any] = set()
+    leaves, open_nodes = {t} if t.is_leaf and t.requires_grad else set(), [t.grad_fn]
+    while open_nodes:
+        node = open_nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):
+            leaves.add(node.variable)
+        open_nodes += [n for n, _ in node.next_functions]
+    return leaves
+
+
+def returns_scalars(output: Any) -> bool:
+    """Beside a first tensor that is none: one may be the model's own loss, which only its gradients tell."""
+    found = _floating(output)
+    return bool(found) and found[0].dim() > 0 and any(t.dim() == 0 for t in found[1:])
+
+
+def own_loss(output: Any) -> Optional[int]:
+    """Which floating tensor is the model's own loss: the scalar behind the first one that trains all that the first one trains."""
+    found = _floating(output)
+    for i, t in enumerate(found):
+        if i and t.dim() == 0 and t.requires_grad and _trained_by(found[0]) <= _trained_by(t):
+            return i
     return None
 
 
@@ -65,8 +96,12 @@ def _classes(shape: Tuple[int, ...]) -> Tuple[int, ...]:
     return (shape[0], *shape[2:]) if len(shape) in (2, 4) else shape[:-1]
 
 
-def loss_of(c: Dict[str, Any], output: Any, y: Any) -> Any:
+def loss_of(c: Dict[str, Any], output: Any, y: Any, own: Optional[int] = None) -> Any:
+    """`own`: the floating tensor that is the loss."""
     import torch
+
+    if own is not None:
+        return _floating(output)[own]
 
     p = prediction(output)
     if p is None:
@@ -83,8 +118,10 @@ def loss_of(c: Dict[str, Any], output: Any, y: Any) -> Any:
 
 
 def target_of(c: Dict[str, Any], output: Any) -> Any:
-    """(sizes, dtype name) of the target for such an output, None where the loss takes none."""
+    """(sizes, dtype name) of the target for such an output, None where the loss takes none; (which tensor, "own") of the model's own loss."""
     p = prediction(output)
+    if c["loss"] == "auto" and returns_scalars(output) and (own := own_loss(output)) is not None:
+        return own, "own"
     if p is None or c["loss"] == "sum" or c["loss"] == "auto" and p.dim() < 2:
         return None
     if c["loss"] == "mse":
@@ -102,7 +139,8 @@ def run(c: Dict[str, Any], model: Any, call: Callable[[Any, List[Any]], Any], ho
     if c["precision"] in ("bf16", "fp16"):
         model.to(half)
         host_x = [x.to(half) if x.is_floating_point() else x for x in host_x]
-    host_y = None if target is None or not training else torch.zeros(target[0], dtype=getattr(torch, target[1]))
+    own = target[0] if target and target[1] == "own" else None
+    host_y = None if target is None or own is not None or not training else torch.zeros(target[0], dtype=getattr(torch, target[1]))
     x: List[Any] = [None] * len(host_x)
     output = loss = y = optimizer = None
     autocast = lambda: torch.autocast("cuda", dtype=half, enabled=True) if amp else contextlib.nullcontext()  # noqa: E731
@@ -148,7 +186,7 @@ def run(c: Dict[str, Any], model: Any, call: Callable[[Any, List[Any]], Any], ho
                 log.returned(output)
                 log.mark(step, "loss")
                 log.output(prediction(output))
-                loss = loss_of(c, output, y)
+                loss = loss_of(c, output, y, own)
                 if c["accumulate"] > 1:
                     loss = loss / c["accumulate"]
             if k == 0 and c["zero_grad"] == "backward":

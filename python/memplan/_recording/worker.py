@@ -48,8 +48,12 @@ def _child(job: Dict[str, Any], task: Dict[str, Any]) -> Dict[str, Any]:
         if c["precision"] in ("bf16", "fp16"):
             model.to(half)
             host_x = [x.to(half) if x.is_floating_point() else x for x in host_x]
-        with torch.no_grad(), torch.autocast("cuda", dtype=half, enabled=c["precision"].startswith("amp")):
-            return dict(target=program.target_of(c, call(model, [x.to("cuda") for x in host_x])))
+        with torch.autocast("cuda", dtype=half, enabled=c["precision"].startswith("amp")):
+            with torch.no_grad():
+                output = call(model, [x.to("cuda") for x in host_x])
+            if program.returns_scalars(output):
+                output = call(model, [x.to("cuda") for x in host_x])
+            return dict(target=program.target_of(c, output))
     if task["kind"] == "tape":
         tape = Watcher(model, c["mode"] == "training")
         program.run(dict(c, steps=WATCHED), model, call, host_x, task["target"], tape)

@@ -1,8 +1,12 @@
 #include "estimators/runtime/torch/step/loss.h"
 
 #include <algorithm>
+#include <set>
+#include <unordered_set>
+#include <vector>
 
 #include "estimators/facts/libraries.h"
+#include "estimators/runtime/torch/aten/node.h"
 #include "estimators/runtime/torch/aten/op_table.h"
 #include "estimators/runtime/torch/aten/ops.h"
 #include "estimators/runtime/torch/wrappers/wrapper.h"
@@ -12,14 +16,43 @@
 namespace memplan {
 
 namespace {
-Tensor first_floating(const ValueList& outputs) {
+
+void add_floating(const ValueList& outputs, TensorList& found) {
   for (const Value& v : outputs) {
-    if (v.is_tensor() && v.tensor() && is_floating(v.tensor()->dtype)) return v.tensor();
-    if (v.is_list()) {
-      if (Tensor t = first_floating(v.list())) return t;
-    }
+    if (v.is_tensor() && v.tensor() && is_floating(v.tensor()->dtype)) found.push_back(v.tensor());
+    if (v.is_list()) add_floating(v.list(), found);
   }
-  return {};
+}
+
+/// The leaves that get gradients from a tensor.
+std::set<const TensorBody*> trained_by(const Tensor& t) {
+  std::set<const TensorBody*> leaves;
+  if (t->requires_grad_leaf) leaves.insert(t.get());
+  std::unordered_set<const Node*> seen;
+  std::vector<const Node*> open{(t->is_outdated() ? t->base->grad_fn : t->grad_fn).get()};
+  while (!open.empty()) {
+    const Node* node = open.back();
+    open.pop_back();
+    if (!node || !seen.insert(node).second) continue;
+    if (node->leaf) leaves.insert(node->leaf);
+    for (const Edge& e : node->next) open.push_back(e.node.get());
+  }
+  return leaves;
+}
+
+/// What the loss is taken of. `own`: a loss of the model's own goes before the first tensor.
+Tensor prediction(const ValueList& outputs, bool own) {
+  TensorList found;
+  add_floating(outputs, found);
+  if (found.empty()) return {};
+  if (!own || found[0]->rank() == 0) return found[0];
+  std::optional<std::set<const TensorBody*>> needed;
+  for (std::size_t i = 1; i < found.size(); ++i) {
+    if (found[i]->rank() != 0 || !found[i]->requires_grad()) continue;
+    if (!needed) needed = trained_by(found[0]);
+    if (std::ranges::includes(trained_by(found[i]), *needed)) return found[i];
+  }
+  return found[0];
 }
 
 /// logits.float(), labels moved by one, the sum over all tokens divided by their number: the Trainer counts the tokens
@@ -54,11 +87,12 @@ Loss loss_of(const Tape& tape, const TrainingSetup& setup) {
 }
 
 TargetShape target_shape(const ValueList& outputs, const Tape& tape, const TrainingSetup& setup) {
-  const Tensor y = first_floating(outputs);
-  if (!y)
-    fail_input("the model has no floating output to take a loss of", {}, "use " + setting(Field::mode, "inference"));
   TargetShape s;
   s.loss = loss_of(tape, setup);
+  s.own = s.loss == Loss::automatic;
+  const Tensor y = prediction(outputs, s.own);
+  if (!y)
+    fail_input("the model has no floating output to take a loss of", {}, "use " + setting(Field::mode, "inference"));
   s.in_model = wrapper_of(setup.parallel.sharding).loss_in_model;
   s.drops_output = s.in_model || s.loss == Loss::causal_lm;
   if (s.loss == Loss::automatic) s.loss = y->rank() >= 2 ? Loss::cross_entropy : Loss::sum;
@@ -102,7 +136,7 @@ Tensor make_target(Run& r, const TargetShape& s) {
 }
 
 Tensor compute_loss(Run& r, const ValueList& outputs, const Tensor& target, const TargetShape& s, Tensor& tokens) {
-  Tensor y = first_floating(outputs);
+  Tensor y = prediction(outputs, s.own);
   auto run = [&](const char* op, std::vector<Value> args) {
     r.begin_op(op);
     return call_op(r, op, std::move(args))[0].tensor();

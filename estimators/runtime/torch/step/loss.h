@@ -14,6 +14,7 @@ struct TargetShape {
   Loss loss = Loss::cross_entropy;
   Dims sizes;
   DType dtype = DType::int64;
+  bool own = false;       ///< a loss that the model returns beside its prediction is the loss
   bool in_model = false;  ///< Megatron-LM's model takes the loss of every token itself
   bool divided = false;   ///< loss_parallel(): the output is the rank's part of the classes
   /// The program has no name for the model's output, which goes with the loss: `loss = compute_loss(model, inputs)`.
@@ -26,7 +27,8 @@ Loss loss_of(const Tape& tape, const TrainingSetup& setup);
 /// The first floating output is what the loss is taken of. Cross entropy: [N, C] and [N, …, C] take class indices of
 /// all but the last dimension, [N, C, H, W] one per pixel. A causal language model's is that of
 /// transformers/loss/loss_utils.py (ForCausalLMLoss, fixed_cross_entropy with num_items_in_batch). A scalar output is
-/// the loss itself (Loss::sum, no target).
+/// the loss itself (Loss::sum, no target), as is one after it that trains all that the first output trains: the second
+/// of `return logits, loss`, but not the commitment loss beside what a decoder made.
 TargetShape target_shape(const ValueList& outputs, const Tape& tape, const TrainingSetup& setup);
 /// False where the loss needs none, or an empty one: nothing is allocated for it.
 bool has_target(const TargetShape& shape);
