@@ -64,8 +64,8 @@ bool has_own_loss(const Tape& tape);
 /// names takes the place of the one that the export wrote. To be called after bind_names.
 void follow_asked_dtypes(Tape& tape);
 
-/// The same where a helper method draws a mask, as `drop_connect(x)` does, and no line shows how: it is taken to be
-/// made in the type of what it masks.
+/// The same where a helper method draws a mask, as `drop_connect(x)` does, or makes the zeros that it puts before
+/// something, and no line shows how: they are taken to be of the type of what they meet.
 void follow_drawn_dtypes(Tape& tape);
 
 /// `out.type_as(x)` in a function of the model leaves the name of its result, "type_as_1", and x is the one tensor in

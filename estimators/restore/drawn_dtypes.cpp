@@ -12,9 +12,12 @@ namespace memplan {
 
 namespace {
 
-/// torch.rand(shape, dtype=…) and its like.
+constexpr std::array<std::string_view, 5> factories{"aten::rand", "aten::randn", "aten::zeros", "aten::ones",
+                                                    "aten::full"};
+
+/// torch.rand(shape, dtype=…) and its like. Who asks for a type at all hardly asks for fp32, which is what comes of
+/// asking for none.
 bool is_drawn(const Call& call) {
-  constexpr std::array<std::string_view, 2> factories{"aten::rand", "aten::randn"};
   return std::ranges::find(factories, call.op) != factories.end() && call.outputs.size() == 1 &&
          std::ranges::any_of(call.kwargs, [](const auto& kwarg) {
            const auto* type = std::get_if<DType>(&kwarg.second.value);
@@ -30,7 +33,8 @@ class Draws {
   /// The tensor from before the draw that it is first combined with; invalid where the line itself draws.
   ValueId met_by(std::size_t at) const {
     const Call& draw = tape_.calls[at];
-    if (draw.source.empty() || draw.source.find("rand") != std::string::npos) return {};
+    const std::string_view op = std::string_view(draw.op).substr(draw.op.rfind(':') + 1);
+    if (draw.source.empty() || draw.source.find(op) != std::string::npos) return {};
     ValueId drawn = draw.outputs[0];
     for (std::size_t i = at + 1; i < tape_.calls.size() && same_line(tape_.calls[i], draw); ++i) {
       bool reads = false;
@@ -95,7 +99,7 @@ void follow_drawn_dtypes(Tape& tape) {
   }
   if (count > 0)
     tape.recovered.push_back({"x.dtype",
-                              "random masks of helper methods, taken to be made in the type of what they mask", count,
+                              "masks and borders that helper methods make, taken to be of the type of what they meet", count,
                               Evidence::told_by_pattern, About::cast});
 }
 
