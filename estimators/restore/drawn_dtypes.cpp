@@ -99,8 +99,8 @@ void follow_drawn_dtypes(Tape& tape) {
   }
   if (count > 0)
     tape.recovered.push_back({"x.dtype",
-                              "masks and borders that helper methods make, taken to be of the type of what they meet", count,
-                              Evidence::told_by_pattern, About::cast});
+                              "masks and borders that helper methods make, taken to be of the type of what they meet",
+                              count, Evidence::told_by_pattern, About::cast});
 }
 
 }  // namespace memplan

@@ -16,7 +16,7 @@ import models
 def floating(output):
     if isinstance(output, torch.Tensor):
         return [output] if output.is_floating_point() else []
-    members = output.values() if hasattr(output, "values") else output if isinstance(output, (tuple, list)) else ()
+    members = output.values() if callable(getattr(output, "values", None)) else output if isinstance(output, (tuple, list)) else ()
     return [t for member in members for t in floating(member)]
 
 

@@ -52,7 +52,7 @@ def _floating(output: Any) -> List[Any]:
 
     if isinstance(output, torch.Tensor):
         return [output] if output.is_floating_point() else []
-    members = output.values() if hasattr(output, "values") else output if isinstance(output, (tuple, list)) else ()
+    members = output.values() if callable(getattr(output, "values", None)) else output if isinstance(output, (tuple, list)) else ()
     return [t for member in members for t in _floating(member)]
 
 
