@@ -264,6 +264,29 @@ TEST_CASE("a batch norm that was folded into a linear layer or a transposed conv
   }
 }
 
+TEST_CASE("a layer whose norm is the first thing of the next block stands in the frame that calls both") {
+  Builder b;
+  b.input("x", {-1, 3, 8, 8}).weight("a.weight", {5, 3, 3, 3}).weight("a.bias", {5});
+  signature(b, {"a.weight", "b.n.weight", "b.n.bias", "b.n.running_mean", "b.n.running_var"});
+  auto& n = b.node("Conv", {"x", "a.weight", "a.bias"}, {"getitem"});
+  line(n, "_native_batch_norm_legit_functional",
+       "_native_batch_norm_legit_functional.default](args = (%before, %p_b_n_weight, %p_b_n_bias, %p_b_n_running_mean, "
+       "%p_b_n_running_var, True, 0.1, 1e-05)");
+  entry(n, "pkg.torch.onnx.name_scopes", "['', 'b', 'b.n', 'op']");
+  entry(n, "pkg.torch.onnx.class_hierarchy", "['Net', 'Block', 'torch.nn.modules.batchnorm.BatchNorm2d', 'op']");
+  entry(n, "pkg.torch.onnx.stack_trace",
+        "File \"m.py\", line 2, in forward\n    x = self.b(x)\nFile \"m.py\", line 7, in forward\n"
+        "    x = self.n(x)\nFile \"torch/nn/modules/batchnorm.py\", line 194, in forward\n    return F.batch_norm(");
+  b.output("getitem");
+  const auto tape = b.tape(with_batch(2));
+  REQUIRE(tape.ok());
+  REQUIRE(ops_of(*tape) == Ops{"aten::conv2d", "aten::batch_norm"});
+  const auto scope = [&](std::size_t call) { return tape->scopes[static_cast<std::size_t>(tape->calls[call].scope)]; };
+  CHECK(scope(0).path == "a");
+  CHECK(scope(0).source == "m.py:2 x = self.b(x)");
+  CHECK(scope(1).path == "b.n");
+}
+
 TEST_CASE("a group norm's weight is the one that is multiplied, not the ones of its groups") {
   Builder b;
   b.input("x", {-1, 6, 4}).weight("scale", {6, 1}).weight("shift", {6, 1}).weight("ones", {2}).weight("zeros", {2});

@@ -273,6 +273,33 @@ void lead_with(GraphNode& node, const GraphNode& reader, std::size_t frames) {
       std::string(lines.substr(0, frame_at(lines, frames))) + trace->second.substr(frame_at(trace->second, frames));
 }
 
+std::string class_of_layer(const GraphNode& node) {
+  return std::string("torch.nn.modules.") + (node.op_type == "Gemm"   ? "linear.Linear"
+                                             : node.op_type == "Conv" ? "conv.Conv2d"
+                                                                      : "conv.ConvTranspose2d");
+}
+
+/// A frame further out calls the layer before it calls what has the norm, `x = self.conv1(x)` before `x =
+/// self.block1(x)`: the second line stands for the first, since one name holds what the layer made until the other call
+/// returns.
+void move_out(GraphNode& node, std::string_view layer) {
+  const auto scopes = parse_python_strings(note_at(node.metadata, scopes_key));
+  const auto classes = parse_python_strings(note_at(node.metadata, classes_key));
+  const auto caller = static_cast<std::size_t>(std::ranges::find(scopes, parent_of(layer)) - scopes.begin());
+  if (caller + 3 >= scopes.size() || scopes.size() != classes.size()) return;
+  const auto list = [&](const std::vector<std::string_view>& names, const std::string& own) {
+    const std::vector<std::string_view> outer(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(caller) + 1);
+    return fmt::format("['{}', '{}', '{}']", fmt::join(outer, "', '"), own, names.back());
+  };
+  std::string trace(note_at(node.metadata, stack_trace_key));
+  trace.resize(frame_at(trace, caller + 1));
+  const std::string now = list(scopes, std::string(layer)), kinds = list(classes, class_of_layer(node));
+  node.metadata[scopes_key] = now;
+  node.metadata[classes_key] = kinds;
+  node.metadata[stack_trace_key] =
+      trace + "File \"torch/nn/modules/conv.py\", line 553, in forward\n    return self._conv_forward(input)";
+}
+
 /// The layer and its norm are parts of one module: the node has the norm's place.
 void name_after_layer(GraphNode& node, std::string_view layer) {
   const std::string norm(module_of_node(node));
@@ -282,10 +309,7 @@ void name_after_layer(GraphNode& node, std::string_view layer) {
   const std::vector<std::string_view> classes = parse_python_strings(note_at(node.metadata, classes_key));
   if (classes.size() > 1) {
     const std::string before = "'" + std::string(classes[classes.size() - 2]) + "'";
-    const std::string kind = node.op_type == "Gemm"   ? "linear.Linear"
-                             : node.op_type == "Conv" ? "conv.Conv2d"
-                                                      : "conv.ConvTranspose2d";
-    replace_last(node.metadata[classes_key], before, "'torch.nn.modules." + kind + "'");
+    replace_last(node.metadata[classes_key], before, "'" + class_of_layer(node) + "'");
   }
   write_own_line(node.metadata[stack_trace_key], memplan::leaf_of(norm), memplan::leaf_of(layer));
 }
@@ -316,8 +340,9 @@ void move_lines(GraphNode& node, const GraphNode& reader) {
 
 void move_home(Graph& g, std::size_t conv, std::string_view layer) {
   GraphNode& node = g.nodes[conv];
-  if (parent_of(layer).empty()) return;
+  if (layer.empty()) return;
   if (parent_of(layer) == parent_of(module_of_node(node))) return name_after_layer(node, layer);
+  if (parent_of(layer).empty()) return move_out(node, layer);
   constexpr std::size_t near = 8;  // the nodes of the layer beside it
   for (std::size_t i = conv; i-- > 0 && i + near > conv;) {
     const std::string beside(module_of_node(g.nodes[i]));
@@ -331,6 +356,7 @@ void move_home(Graph& g, std::size_t conv, std::string_view layer) {
       scopes.replace(at, quoted.size(), "'" + std::string(layer) + "'");
     return;
   }
+  move_out(node, layer);
 }
 
 }  // namespace memplan::onnx_format

@@ -101,7 +101,8 @@ bool takes_any_layout(std::string_view target);
 
 /// A layer that became one node with a norm of another module, "rep.0.pointwise" with "rep.1", stands where the layer
 /// beside it, "rep.0.conv1", does: frames in between hold names while it runs. One with a norm of the same module gets
-/// its own place and line again: names are bound anew between the two. `conv`: its node; `layer`: its path.
+/// its own place and line again: names are bound anew between the two. One whose norm is further inside, in the first
+/// block that gets its result, stands in the frame that calls both. `conv`: its node; `layer`: its path.
 void move_home(Graph& graph, std::size_t conv, std::string_view layer);
 
 }  // namespace memplan::onnx_format
