@@ -2,6 +2,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 #include "estimators/base/unwrap.h"
 #include "estimators/transforms/checkpointing.h"
 #include "estimators/transforms/parallel.h"
@@ -29,6 +33,22 @@ Result<Tape> with_planned_checkpoints(const Tape& tape, const TrainingSetup& set
 
 namespace {
 
+/// The plan as words, by which another reading of the file has the same checkpoints; none where words do not say it.
+std::vector<std::string> words_of_plan(const Tape& tape, const Tape& planned) {
+  std::vector<std::string> words = checkpoint_words(planned);
+  const Result<Tape> again = catching([&] {
+    Tape t = tape;
+    t.checkpoints.clear();
+    checkpoint_modules(t, words);
+    return t;
+  });
+  const auto alike = [](const CheckpointRegion& a, const CheckpointRegion& b) {
+    return a.first == b.first && a.last == b.last;
+  };
+  const bool same = again && std::ranges::equal(again->checkpoints, planned.checkpoints, alike);
+  return same ? words : std::vector<std::string>();
+}
+
 /// `run` for the tape and the setup, or for the tape with its planned checkpoints and the setup that needs no plan any
 /// more.
 template <class Run>
@@ -40,6 +60,7 @@ Estimate once_planned(const Tape& tape, const TrainingSetup& given, const Device
   check_parallel(tape, setup, ranks);
   const Tape planned = unwrap(with_planned_checkpoints(tape, setup, device));
   setup.checkpoint_optimal = false;
+  setup.checkpoint = words_of_plan(tape, planned);
   return run(planned, setup);
 }
 

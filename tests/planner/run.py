@@ -5,6 +5,7 @@ Floating-point operations as torch.utils.flop_counter counts them, and recommend
 the build knows a PyTorch, it also runs the settings that `suggest` prints. The last line is "N passed, N failed".
 """
 import argparse
+import json
 import os
 import re
 import subprocess
@@ -26,11 +27,23 @@ def pasted(build, python, library):
     return (int(found[1]), int(found[2])) if found else (0, 1)
 
 
+def ranges(build):
+    """The range of a planned setup is that of the plan: without its checkpoints other readings of this file need 190 GiB."""
+    words = ["estimate", os.path.join(HERE, "..", "..", "data", "models", "t5-small.onnx.gz"), "--gpu", "80GB", "--batch", "4000", "--checkpoint", "optimal", "--no-search", "--exit-zero"]
+    done = subprocess.run([os.path.join(build, "memplan"), *words, "--format", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    told = json.loads(done.stdout)
+    peak, high = told["counters"]["process_bytes"], told["ranges"]["process_bytes"]["high_bytes"]
+    good = peak <= high <= 1.1 * peak
+    if not good:
+        print(f"FAILED a planned setup needs {peak} bytes, and up to {high}")
+    return (1, 0) if good else (0, 1)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build/release")
     options = parser.parse_args()
-    totals = [flops.compare(os.path.abspath(options.build))]
+    totals = [flops.compare(os.path.abspath(options.build)), ranges(os.path.abspath(options.build))]
     if os.path.exists(recommendations.RECORD):
         totals.append(recommendations.check(os.path.abspath(options.build)))
     live = build_tree.emulated(os.path.abspath(options.build))
