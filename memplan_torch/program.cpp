@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -244,11 +245,12 @@ class Program {
     const at::Tensor y = found[0];
     Loss loss = setup_.loss;
     // A loss that the model returns beside its prediction, as estimators/runtime/torch/step/loss.h has it.
-    if (loss == Loss::automatic && y.dim() > 0)
-      for (std::size_t i = 1; i < found.size(); ++i)
-        if (found[i].dim() == 0 && found[i].requires_grad() &&
-            std::ranges::includes(trained_by(found[i]), trained_by(y)))
-          return found[i];
+    std::optional<std::set<const torch::autograd::Node*>> needed;
+    for (std::size_t i = 1; i < found.size() && loss == Loss::automatic && y.dim() > 0; ++i) {
+      if (found[i].dim() != 0 || !found[i].requires_grad()) continue;
+      if (!needed) needed = trained_by(y);
+      if (std::ranges::includes(trained_by(found[i]), *needed)) return found[i];
+    }
     if (loss == Loss::automatic) loss = y.dim() >= 2 ? Loss::cross_entropy : Loss::sum;
     if (y.dim() == 0) return y;
     if (loss == Loss::sum) return y.sum();

@@ -85,7 +85,7 @@ DeviceChoice device_of(const Options& options) {
 }
 
 Bytes margin_on(const Options& options, const Device& device) {
-  return options.margin ? options.margin->of(device.total) : default_margin(device);
+  return options.setup.margin ? options.setup.margin->of(device.total) : default_margin(device);
 }
 
 namespace {

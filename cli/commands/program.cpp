@@ -73,6 +73,14 @@ Shapes shapes_of(const Job& job) {
   return s;
 }
 
+constexpr std::string_view first_floating_text =
+    "def first_floating(output):\n"
+    "    \"\"\"The loss is taken of the first floating tensor that the model returns.\"\"\"\n"
+    "    if torch.is_tensor(output):\n        return output if output.is_floating_point() else None\n"
+    "    for item in output.values() if hasattr(output, \"values\") else output:\n"
+    "        found = first_floating(item) if item is not None else None\n        if found is not None:\n            "
+    "return found\n\n\n";
+
 constexpr std::string_view own_loss_text =
     "def trained_by(t):\n    leaves, nodes = set(), [t.grad_fn]\n    seen = set()\n    while nodes:\n"
     "        node = nodes.pop()\n        if node is None or node in seen:\n            continue\n"
@@ -137,17 +145,12 @@ std::string preamble(const Options& options, const Shapes& shapes) {
   if (!variables.empty()) p += "import os\n\n" + variables;
   p += "import importlib\nimport sys\n\nimport torch\n\n\n"
        "def build():\n    module, function = sys.argv[1].split(\":\")\n    return "
-       "getattr(importlib.import_module(module), function)()\n\n\n"
-       "def first_floating(output):\n"
-       "    \"\"\"The loss is taken of the first floating tensor that the model returns.\"\"\"\n"
-       "    if torch.is_tensor(output):\n        return output if output.is_floating_point() else None\n"
-       "    for item in output.values() if hasattr(output, \"values\") else output:\n"
-       "        found = first_floating(item) if item is not None else None\n        if found is not None:\n            "
-       "return found\n\n\n";
-  if (takes_loss(s) && shapes.may_return_loss) p += own_loss_text;
+       "getattr(importlib.import_module(module), function)()\n\n\n";
+  const bool own = takes_loss(s) && shapes.may_return_loss;
+  p += own ? own_loss_text : first_floating_text;
   if (takes_loss(s))
-    p += fmt::format("def loss_fn(output, y):\n    output = {}(output)\n{}\n\n",
-                     shapes.may_return_loss ? "own_loss" : "first_floating", loss_text(s, shapes));
+    p += fmt::format("def loss_fn(output, y):\n    output = {}(output)\n{}\n\n", own ? "own_loss" : "first_floating",
+                     loss_text(s, shapes));
   return p;
 }
 

@@ -38,7 +38,7 @@ void parse_export(const Given& g, Options& o) {
 
 /// "0.9" or "90%" of the card: what is left of it is the margin.
 void parse_utilization(const Given& g, Options& o) {
-  if (o.margin)
+  if (o.setup.margin)
     fail(ErrorKind::usage, "--utilization and --margin contradict each other", "--utilization", "give one of them");
   const std::string& text = g.text();
   const bool percent = !text.empty() && text.back() == '%';
@@ -47,7 +47,7 @@ void parse_utilization(const Given& g, Options& o) {
   if (share <= 0 || share > 100)
     fail(ErrorKind::usage, fmt::format("a card cannot be used to {:g} %", share), "--utilization",
          "give a share such as 0.9 or 90%");
-  o.margin = o.setup.checkpoint_margin = Margin{{}, 100 - share};
+  o.setup.margin = Margin{{}, 100 - share};
 }
 
 void parse_color(const Given& g, Options& o) {

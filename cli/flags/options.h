@@ -44,7 +44,6 @@ struct JobOptions {
   std::vector<std::string> source_flags;  ///< how a model that is no file yet is exported, word by word
   bool mode_given = false;
   std::optional<std::string> gpu;
-  std::optional<Margin> margin;
   std::optional<Bytes> reserve;
   std::string alloc_conf;                ///< as typed, for the reference program
   std::vector<std::string> setup_flags;  ///< the flags of device, shapes and training, word by word

@@ -147,7 +147,7 @@ constexpr std::array
         Flag{"margin", "", "SIZE|P%", "", "Device",
              "memory that must stay free for the verdict 'fits' (default 5 %, at least 512 MiB)",
              in_estimate | in_diff | in_planner | in_observe,
-             [](const Given& g, Options& o) { o.margin = o.setup.checkpoint_margin = parse_margin(g.text()); }},
+             [](const Given& g, Options& o) { o.setup.margin = parse_margin(g.text()); }},
         Flag{"reserve", "", "SIZE", "", "Device",
              "bytes outside PyTorch's counters, instead of the device's CUDA context", in_setup | in_observe,
              [](const Given& g, Options& o) { o.reserve = parse_size_with_unit(g.text(), g.name()); }},

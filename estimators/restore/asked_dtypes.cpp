@@ -261,10 +261,6 @@ std::optional<std::string_view> next_line(const Tape& tape, std::size_t at, std:
   return std::nullopt;
 }
 
-bool is_norm(std::string_view op) {
-  return op == "aten::layer_norm" || op == "aten::group_norm" || op == "aten::rms_norm";
-}
-
 /// The end of a line that converts its result, which an export in fp32 leaves out.
 struct LineEnd {
   std::size_t at = 0;  ///< the line's last call, or the last of the module that the line calls last

@@ -32,6 +32,13 @@ void restore_casts(Tape& tape);
 
 /// `x.float()` beside the call, in its frame and on its line: what the passes below put in.
 Call fp32_copy(Tape& tape, ValueId x, const Call& beside);
+/// `x.type_as(other)`, likewise.
+Call copy_like(Tape& tape, ValueId x, ValueId other, const Call& beside);
+
+/// Norms that compute in fp32 whatever they get.
+inline bool is_norm(std::string_view op) {
+  return op == "aten::layer_norm" || op == "aten::group_norm" || op == "aten::rms_norm";
+}
 
 /// Calls with the index of the one that each stands before, ascending.
 using CallsBefore = std::vector<std::pair<std::size_t, Call>>;

@@ -125,6 +125,13 @@ Call fp32_copy(Tape& tape, ValueId x, const Call& beside) {
   return cast;
 }
 
+Call copy_like(Tape& tape, ValueId x, ValueId other, const Call& beside) {
+  Call cast = fp32_copy(tape, x, beside);
+  cast.op = "aten::type_as";
+  cast.args = {{x}, {other}};
+  return cast;
+}
+
 void insert_calls(std::vector<Call>& calls, CallsBefore before) {
   if (before.empty()) return;
   std::vector<Call> out;
@@ -173,9 +180,7 @@ void convert_parameters(Tape& tape) {
         if (like.valid()) found.emplace_back(id, like);
       });
     for (const auto& [parameter, like] : found) {
-      Call cast = fp32_copy(tape, parameter, call);
-      cast.op = "aten::type_as";
-      cast.args[1] = {like};
+      Call cast = copy_like(tape, parameter, like, call);
       const ValueId made = cast.outputs[0], from = parameter;
       casts.emplace_back(i, std::move(cast));
       replace_values(call, [&](ValueId id) { return Arg{id == from ? made : id}; });

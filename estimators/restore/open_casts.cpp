@@ -14,16 +14,11 @@ namespace memplan {
 
 namespace {
 
-template <std::size_t n>
-bool is_one_of(std::string_view op, const std::string_view (&ops)[n]) {
-  return std::ranges::find(ops, op) != std::end(ops);
-}
-
 bool is_view(std::string_view op) {
   static constexpr std::string_view ops[] = {"aten::view",      "aten::expand",       "aten::reshape",
                                              "aten::unsqueeze", "aten::slice.Tensor", "memplan::index_slice",
                                              "aten::permute",   "aten::transpose.int"};
-  return is_one_of(op, ops);
+  return std::ranges::find(ops, op) != std::end(ops);
 }
 
 class Places {
@@ -33,9 +28,8 @@ class Places {
   /// A norm of a class of the model's own, whose result its module returns: `return x.to(orig_type)`. Classes of these
   /// libraries are known.
   bool is_own_norm(std::size_t i) const {
-    static constexpr std::string_view ops[] = {"aten::layer_norm", "aten::group_norm", "aten::rms_norm"};
     const Call& call = tape_.calls[i];
-    if (call.scope < 0 || call.outputs.size() != 1 || !is_one_of(call.op, ops)) return false;
+    if (call.scope < 0 || call.outputs.size() != 1 || !is_norm(call.op)) return false;
     const std::string_view own = tape_.scopes[static_cast<std::size_t>(call.scope)].module_class;
     if (own.empty()) return false;  // a file without modules tells nothing of its program's conversions
     for (const std::string_view known : {"torch.", "torchvision.", "timm."})
@@ -91,14 +85,6 @@ std::vector<OpenCast> open_casts_of(const Tape& tape) {
   return out;
 }
 
-/// `x.type_as(like)` beside a call.
-Call like(Tape& tape, ValueId x, ValueId other, const Call& beside) {
-  Call cast = fp32_copy(tape, x, beside);
-  cast.op = "aten::type_as";
-  cast.args = {{x}, {other}};
-  return cast;
-}
-
 }  // namespace
 
 bool has_open_casts(const Tape& tape) { return !open_casts_of(tape).empty(); }
@@ -118,12 +104,12 @@ void make_open_casts(Tape& tape) {
     if (const ValueId p = open.parameter; p.valid()) {
       ValueId other;
       for_each_value(call, [&](ValueId id) { other = id == p || other.valid() ? other : id; });
-      Call cast = like(tape, p, other, call);
+      Call cast = copy_like(tape, p, other, call);
       const ValueId made = cast.outputs[0];
       replace_values(call, [&](ValueId id) { return Arg{id == p ? made : id}; });
       casts.emplace_back(open.call, std::move(cast));
     } else {
-      Call cast = like(tape, call.outputs[0], value_at(call, 0), call);
+      Call cast = copy_like(tape, call.outputs[0], value_at(call, 0), call);
       cast.binding = call.binding;
       narrowed.emplace(call.outputs[0].index, cast.outputs[0]);
       casts.emplace_back(open.call + 1, std::move(cast));

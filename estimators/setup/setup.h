@@ -122,7 +122,7 @@ struct TrainingSetup {
   bool checkpoint_optimal = false;           ///< the cheapest recomputation with which the step stays under the budget
   std::optional<Bytes>
       checkpoint_budget;  ///< peak of allocated bytes that `checkpoint_optimal` may use; none: what the device has
-  std::optional<Margin> checkpoint_margin;  ///< what that leaves of the device; none: the default margin
+  std::optional<Margin> margin;  ///< what must stay free of the device; none: the default margin
   OffloadSetup offload;
   std::optional<LoraSetup> lora;
   std::optional<KvCacheSetup> kv_cache;

@@ -78,7 +78,7 @@ class CheckpointPlanner {
  private:
   CheckpointPlan unplanned() {
     CheckpointPlan plan;
-    const Margin margin = setup_.checkpoint_margin.value_or(Margin{default_margin(device_), 0});
+    const Margin margin = setup_.margin.value_or(Margin{default_margin(device_), 0});
     plan.budget = setup_.checkpoint_budget.value_or(device_.total - margin.of(device_.total));
     seconds_ = unwrap(call_seconds(tape_, setup_, device_));
     return plan;

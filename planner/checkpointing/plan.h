@@ -20,7 +20,7 @@ struct CheckpointPlan {
 /// read off a step without checkpoints; the choice is replayed, and its budget shrunk or widened until the step with
 /// the chosen regions is the cheapest that stays under the budget. The budget bounds allocated bytes
 /// (torch.cuda.max_memory_allocated); without one (`setup.checkpoint_budget`) it bounds process bytes by what `device`
-/// has less `setup.checkpoint_margin`, or the default margin. Where no such choice is small enough, stretches nest
+/// has less `setup.margin`, or the default margin. Where no such choice is small enough, stretches nest
 /// (estimators/transforms/nested_checkpointing.h): the lists of repeated blocks, with as many stored inputs of blocks
 /// as the budget allows. Failure(usage) where even the smallest step is above the budget, with its bytes.
 Result<CheckpointPlan> plan_checkpoints(const Tape& tape, const TrainingSetup& setup, const Device& device);

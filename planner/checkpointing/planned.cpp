@@ -38,7 +38,6 @@ std::vector<std::string> words_of_plan(const Tape& tape, const Tape& planned) {
   std::vector<std::string> words = checkpoint_words(planned);
   const Result<Tape> again = catching([&] {
     Tape t = tape;
-    t.checkpoints.clear();
     checkpoint_modules(t, words);
     return t;
   });

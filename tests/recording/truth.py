@@ -34,7 +34,7 @@ def loss_of(output, y, target):
 
 
 def own_loss(model, output):
-    """The scalar behind the first tensor without which no parameter that the first one trains would be trained."""
+    """Which tensor is the scalar behind the first one that trains all that the first one trains."""
     first, *others = floating(output)
     trains = lambda t: {i for i, g in enumerate(torch.autograd.grad(t.sum(), parameters, allow_unused=True, retain_graph=True)) if g is not None}
     parameters = [p for p in model.parameters() if p.requires_grad]

@@ -176,7 +176,7 @@ TEST_CASE("a plan without a budget of its own leaves the margin free that is ask
   REQUIRE(wide.ok());
   CHECK(wide->regions.empty());  // a large card, and its default margin
   const Bytes usable(plain->peak.process.count - Bytes::mib(1).count);
-  setup.checkpoint_margin = Margin{card.total - usable, 0};
+  setup.margin = Margin{card.total - usable, 0};
   const auto plan = plan_checkpoints(tape, setup, card);
   REQUIRE(plan.ok());
   CHECK_FALSE(plan->regions.empty());

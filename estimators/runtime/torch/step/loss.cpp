@@ -24,6 +24,13 @@ void add_floating(const ValueList& outputs, TensorList& found) {
   }
 }
 
+/// In the order in which the model returns them.
+TensorList floating(const ValueList& outputs) {
+  TensorList found;
+  add_floating(outputs, found);
+  return found;
+}
+
 /// The leaves that get gradients from a tensor.
 std::set<const TensorBody*> trained_by(const Tensor& t) {
   std::set<const TensorBody*> leaves;
@@ -40,19 +47,16 @@ std::set<const TensorBody*> trained_by(const Tensor& t) {
   return leaves;
 }
 
-/// What the loss is taken of. `own`: a loss of the model's own goes before the first tensor.
-Tensor prediction(const ValueList& outputs, bool own) {
-  TensorList found;
-  add_floating(outputs, found);
-  if (found.empty()) return {};
-  if (!own || found[0]->rank() == 0) return found[0];
+/// Which of them is the model's own loss; 0, the prediction, where none is.
+std::size_t own_loss(const TensorList& found) {
+  if (found[0]->rank() == 0) return 0;
   std::optional<std::set<const TensorBody*>> needed;
   for (std::size_t i = 1; i < found.size(); ++i) {
     if (found[i]->rank() != 0 || !found[i]->requires_grad()) continue;
     if (!needed) needed = trained_by(found[0]);
-    if (std::ranges::includes(trained_by(found[i]), *needed)) return found[i];
+    if (std::ranges::includes(trained_by(found[i]), *needed)) return i;
   }
-  return found[0];
+  return 0;
 }
 
 /// logits.float(), labels moved by one, the sum over all tokens divided by their number: the Trainer counts the tokens
@@ -87,12 +91,13 @@ Loss loss_of(const Tape& tape, const TrainingSetup& setup) {
 }
 
 TargetShape target_shape(const ValueList& outputs, const Tape& tape, const TrainingSetup& setup) {
+  const TensorList found = floating(outputs);
+  if (found.empty())
+    fail_input("the model has no floating output to take a loss of", {}, "use " + setting(Field::mode, "inference"));
   TargetShape s;
   s.loss = loss_of(tape, setup);
-  s.own = s.loss == Loss::automatic;
-  const Tensor y = prediction(outputs, s.own);
-  if (!y)
-    fail_input("the model has no floating output to take a loss of", {}, "use " + setting(Field::mode, "inference"));
+  if (s.loss == Loss::automatic) s.output = own_loss(found);
+  const Tensor& y = found[s.output];
   s.in_model = wrapper_of(setup.parallel.sharding).loss_in_model;
   s.drops_output = s.in_model || s.loss == Loss::causal_lm;
   if (s.loss == Loss::automatic) s.loss = y->rank() >= 2 ? Loss::cross_entropy : Loss::sum;
@@ -136,7 +141,7 @@ Tensor make_target(Run& r, const TargetShape& s) {
 }
 
 Tensor compute_loss(Run& r, const ValueList& outputs, const Tensor& target, const TargetShape& s, Tensor& tokens) {
-  Tensor y = prediction(outputs, s.own);
+  Tensor y = floating(outputs).at(s.output);
   auto run = [&](const char* op, std::vector<Value> args) {
     r.begin_op(op);
     return call_op(r, op, std::move(args))[0].tensor();

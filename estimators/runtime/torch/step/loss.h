@@ -14,9 +14,9 @@ struct TargetShape {
   Loss loss = Loss::cross_entropy;
   Dims sizes;
   DType dtype = DType::int64;
-  bool own = false;       ///< a loss that the model returns beside its prediction is the loss
-  bool in_model = false;  ///< Megatron-LM's model takes the loss of every token itself
-  bool divided = false;   ///< loss_parallel(): the output is the rank's part of the classes
+  std::size_t output = 0;  ///< which of the floating outputs the loss is taken of
+  bool in_model = false;   ///< Megatron-LM's model takes the loss of every token itself
+  bool divided = false;    ///< loss_parallel(): the output is the rank's part of the classes
   /// The program has no name for the model's output, which goes with the loss: `loss = compute_loss(model, inputs)`.
   bool drops_output = false;
 };
