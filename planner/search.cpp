@@ -16,10 +16,14 @@ namespace {
 
 constexpr std::int64_t upper_end = 1 << 20;
 
+/// The largest batch with planned checkpoints is looked for to one part in so many: each try is a plan.
+constexpr std::int64_t planned_precision = 100;
+
 /// What a batch is asked for.
 enum class Asked : std::uint8_t {
-  smallest_step,  ///< whether there is a plan of checkpoints for it; what it costs is not asked
-  peak,           ///< whether its peak fits, without the range
+  smallest_step,     ///< whether there is a plan of checkpoints for it; what it costs is not asked
+  smallest_verdict,  ///< the verdict of that step
+  peak,              ///< whether its peak fits, without the range
   verdict,
 };
 
@@ -41,14 +45,16 @@ class BatchSearch {
         (asked_ == Asked::smallest_step ? setup_.checkpoint_budget.value_or(whole) : whole).count);
   }
 
+  /// The answer may be smaller by one part in so many.
+  std::int64_t precision() const { return asked_ == Asked::smallest_verdict ? planned_precision : upper_end + 1; }
+
+  /// The same batches with another question.
+  void ask(Asked asked) { asked_ = asked; }
+
   Probe probe(std::int64_t batch) {
     setup_.batch = batch;
-    if (asked_ == Asked::smallest_step) {
-      const Result<Tape> tape = tape_of(model_, setup_);
-      if (!tape) return {};
-      const Result<SmallestStep> step = smallest_step(*tape, setup_, device_);
-      return step ? Probe{step->fits, step->peak, step->peak} : Probe{};
-    }
+    if (asked_ == Asked::smallest_step) return probe_smallest(batch);
+    if (asked_ == Asked::smallest_verdict) return probe_smallest_verdict();
     const Result<Estimate> e = asked_ == Asked::peak ? estimate_planned(model_, setup_, device_)
                                                      : estimate_to_search(model_, setup_, device_, margin_, enough_);
     // A batch whose sizes overflow does not fit either.
@@ -62,7 +68,51 @@ class BatchSearch {
   }
 
  private:
+  /// The regions that were the smallest choice for another batch are the first that are tried. Where they do not fit,
+  /// neither does what is far smaller than their batch, and nothing else is tried where the answer is known to 1 %:
+  /// other ones seldom bring more than that.
+  Probe probe_smallest(std::int64_t batch) {
+    const Result<Tape> tape = tape_of(model_, setup_);
+    if (!tape) return {};
+    const Bytes most(static_cast<std::int64_t>(limit()));
+    if (known_) {
+      const Result<Bytes> peak = peak_with_regions(known_->regions, *tape, setup_, device_);
+      const bool close = too_large_ - fits_ <= fits_ / planned_precision;
+      const bool hopeless = batch <= known_->batch * 2 && (close || !peak || !nearly_fits(*peak, most));
+      if (peak && (*peak <= most || hopeless)) return counted(batch, {*peak <= most, *peak, *peak});
+    }
+    Result<SmallestStep> step = smallest_step(*tape, setup_, device_);
+    if (!step) return {};
+    if (!step->regions.empty()) known_ = Known{batch, std::move(step->regions)};
+    return counted(batch, {step->fits, step->peak, step->peak});
+  }
+
+  Probe counted(std::int64_t batch, const Probe& p) {
+    if (p.fits)
+      fits_ = std::max(fits_, batch);
+    else
+      too_large_ = std::min(too_large_, batch);
+    return p;
+  }
+
+  /// By the regions that a plan falls back to for this batch, so that it has the verdict as well.
+  Probe probe_smallest_verdict() {
+    const Result<Tape> tape = tape_of(model_, setup_);
+    if (!tape) return {};
+    const Result<SmallestStep> step = smallest_step(*tape, setup_, device_);
+    if (!step) return {};
+    const Result<Estimate> e = estimate_to_search(model_, *tape, step->regions, setup_, device_, margin_, enough_);
+    return e ? probe_of(*e) : Probe{};
+  }
+
+  struct Known {
+    std::int64_t batch;
+    std::vector<CheckpointRegion> regions;
+  };
+
   RangeLimit enough_;
+  std::optional<Known> known_;
+  std::int64_t fits_ = 0, too_large_ = upper_end + 1;
   const Model& model_;
   TrainingSetup setup_;
   const Device& device_;
@@ -111,11 +161,11 @@ double bytes_of_sample(BatchSearch& by_peak, const LargestBatch& here) {
   return static_cast<double>((here.peak - peak).count) / static_cast<double>(here.batch - below);
 }
 
-/// The range takes many runs, so the largest batch is looked for by the peak alone, and the verdict is asked from there
-/// down: beyond what fits by its peak nothing fits. `here`: what is known of batch `at`.
-LargestBatch search_verdicts(BatchSearch& by_peak, BatchSearch& search, std::int64_t at,
-                             const std::optional<Probe>& here) {
-  const LargestBatch by_peaks = search_batches(by_peak);
+/// The largest batch with the verdict, from the one that is the largest by its peak down. `slope_of`: bytes of a
+/// sample. `here`: what is known of batch `at`.
+template <class Slope>
+LargestBatch verdicts_below(const LargestBatch& by_peaks, const Slope& slope_of, BatchSearch& search,
+                            std::int64_t at = 0, const std::optional<Probe>& here = {}) {
   if (by_peaks.batch == 0) return by_peaks;
   std::int64_t fits = 0, too_large = by_peaks.batch + 1, next = by_peaks.batch;
   Bytes fits_peak, smallest_peak;
@@ -124,8 +174,8 @@ LargestBatch search_verdicts(BatchSearch& by_peak, BatchSearch& search, std::int
     const Probe p = here && next == at ? *here : search.probe(next);
     if (p.fits) fits = next, fits_peak = p.peak;
     if (!p.fits) too_large = next, smallest_peak = p.peak;
-    if (too_large - fits <= 1) break;
-    if (!slope) slope = bytes_of_sample(by_peak, by_peaks);
+    if (too_large - fits <= 1 + fits / search.precision()) break;
+    if (!slope) slope = slope_of();
     const double guess = static_cast<double>(next) + (search.limit() - static_cast<double>(p.high.count)) / *slope;
     next = (fits + too_large) / 2;
     // What ranges add rises in steps, so that the line is right once, and its neighbour shows whether it was.
@@ -136,18 +186,40 @@ LargestBatch search_verdicts(BatchSearch& by_peak, BatchSearch& search, std::int
   return LargestBatch{fits, fits > 0 ? fits_peak : smallest_peak, by_peaks.at_least && fits == by_peaks.batch};
 }
 
+/// The range takes many runs, so the largest batch is looked for by the peak alone, and the verdict is asked from there
+/// down: beyond what fits by its peak nothing fits.
+LargestBatch search_verdicts(BatchSearch& by_peak, BatchSearch& search, std::int64_t at,
+                             const std::optional<Probe>& here) {
+  const LargestBatch by_peaks = search_batches(by_peak);
+  return verdicts_below(
+      by_peaks, [&] { return bytes_of_sample(by_peak, by_peaks); }, search, at, here);
+}
+
 /// Checkpoints are planned anew for every batch, so that the search asks for the smallest step of each, and plans only
-/// for its answer. None where that answer has not the verdict `fits` after all.
-std::optional<LargestBatch> largest_planned_batch(const Model& model, TrainingSetup setup, const Device& device,
-                                                  Bytes margin) {
+/// for its answers: the largest batch by its peak, then the largest one where the smallest step has the verdict, and
+/// from there down.
+LargestBatch largest_planned_batch(const Model& model, TrainingSetup setup, const Device& device, Bytes margin) {
   BatchSearch search(model, few_repetitions(setup), device, margin, Asked::smallest_step);
   LargestBatch found = search_batches(search);
+  const auto fits = [&] {
+    setup.batch = found.batch;
+    const Result<Estimate> e = estimate_to_judge(model, setup, device, margin);
+    if (!e || judge(*e, device, margin).verdict != Verdict::fits) return false;
+    found.peak = e->peak.process;
+    return true;
+  };
   if (found.batch == 0) return LargestBatch{};
-  setup.batch = found.batch;
-  const Result<Estimate> e = estimate_planned(model, setup, device);
-  if (!e || judge(*e, device, margin).verdict != Verdict::fits) return std::nullopt;
-  found.peak = e->peak.process;
-  return found;
+  if (fits()) return found;
+  const double slope = bytes_of_sample(search, found);
+  search.ask(Asked::smallest_verdict);
+  found = verdicts_below(
+      found, [&] { return slope; }, search);
+  // The steps down become larger, since each is a plan.
+  for (std::int64_t step = std::max<std::int64_t>(1, found.batch / 64); found.batch > 0; step *= 2) {
+    if (fits()) return found;
+    found.batch = std::max<std::int64_t>(0, found.batch - step);
+  }
+  return LargestBatch{};
 }
 
 }  // namespace
@@ -184,7 +256,7 @@ std::optional<LargestBatch> largest_batch(const Model& model, const TrainingSetu
   if (margin(device) >= device.total)
     return LargestBatch{0, BatchSearch(model, start, device, margin(device), Asked::peak).probe(1).peak, false};
   if (start.checkpoint_optimal && start.mode == Mode::training)
-    if (const auto planned = largest_planned_batch(model, start, device, margin(device))) return planned;
+    return largest_planned_batch(model, start, device, margin(device));
   const auto searching = [&](const TrainingSetup& s, Asked asked) {
     return BatchSearch(model, s, device, margin(device), asked);
   };

@@ -36,15 +36,13 @@ Study study(const Options& given) {
   const Job job = load_job(given);
   const Options& options = job.options;
   const Model& model = job.model;
-  s.tape = unwrap(with_planned_checkpoints(unwrap(tape_of(model, options.setup)), options.setup, s.device));
-  s.schedule = unwrap(run_steps(s.tape, options.setup, s.device));
-  const Timeline timeline = unwrap(replay_unlimited(s.schedule, options.setup, s.device));
-  s.estimate = unwrap(summarize(s.tape, s.schedule, timeline, options.setup, s.device));
-  if (options.explain.evidence) {
-    TrainingSetup planned = options.setup;
-    planned.checkpoint_optimal = false;
-    s.estimate = unwrap(with_range(model, s.tape, planned, s.device, std::move(s.estimate)));
-  }
+  Planned planned = unwrap(with_planned_checkpoints(model, options.setup, s.device));
+  s.tape = std::move(planned.tape);
+  s.schedule = unwrap(run_steps(s.tape, planned.setup, s.device));
+  const Timeline timeline = unwrap(replay_unlimited(s.schedule, planned.setup, s.device));
+  s.estimate = unwrap(summarize(s.tape, s.schedule, timeline, planned.setup, s.device));
+  if (options.explain.evidence)
+    s.estimate = unwrap(with_range(model, s.tape, planned.setup, s.device, std::move(s.estimate)));
   return s;
 }
 

@@ -46,7 +46,7 @@ Shapes shapes_of(const Job& job) {
   const Options& options = job.options;
   const Model& model = job.model;
   const Device device = device_of(options).device;
-  const Tape tape = unwrap(with_planned_checkpoints(unwrap(tape_of(model, options.setup)), options.setup, device));
+  const Tape tape = unwrap(with_planned_checkpoints(model, options.setup, device)).tape;
   Shapes s;
   s.parts = parts_of(model, tape, options.setup);
   s.loss = loss_of(tape, options.setup);

@@ -83,7 +83,7 @@ ModelParts parts_of(const Model& model, const Tape& tape, const TrainingSetup& s
 }
 
 ModelParts parts_of(const Model& model, const TrainingSetup& setup, const Device& device) {
-  return parts_of(model, unwrap(with_planned_checkpoints(unwrap(tape_of(model, setup)), setup, device)), setup);
+  return parts_of(model, unwrap(with_planned_checkpoints(model, setup, device)).tape, setup);
 }
 
 }  // namespace memplan::cli

@@ -107,4 +107,7 @@ struct Judgement {
 };
 Judgement judge(const Estimate& estimate, const Device& device, std::optional<Bytes> margin = {});
 
+/// What CUDA's context may take beyond its usual figure: the margin is there for it.
+Bytes context_above(const Estimate& estimate);
+
 }  // namespace memplan

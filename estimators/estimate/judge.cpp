@@ -8,17 +8,12 @@ namespace memplan {
 
 Bytes default_margin(const Device& device) { return std::max(Bytes(device.total.count / 20), Bytes::mib(512)); }
 
-namespace {
-
-/// What CUDA's context may take beyond its usual figure.
 Bytes context_above(const Estimate& e) {
   Bytes above;
   for (const RangeSource& s : e.sources)
     if (s.about == About::context) above += s.above.process;
   return above;
 }
-
-}  // namespace
 
 Judgement judge(const Estimate& estimate, const Device& device, std::optional<Bytes> margin) {
   Judgement j;

@@ -9,10 +9,9 @@
 
 #include "estimators/base/unwrap.h"
 #include "estimators/runtime/runtime.h"
-#include "estimators/runtime/torch/step/inspect_forward.h"
+#include "estimators/runtime/torch/aten/run.h"
 #include "estimators/setup/field.h"
 #include "estimators/setup/repetitions.h"
-#include "estimators/tape/uses.h"
 #include "estimators/transforms/checkpointing.h"
 #include "estimators/transforms/nested_checkpointing.h"
 #include "estimators/transforms/transforms.h"
@@ -30,8 +29,8 @@ struct Stretch {
 
 class CheckpointPlanner {
  public:
-  CheckpointPlanner(const Tape& tape, const TrainingSetup& setup, const Device& device)
-      : tape_(tape), setup_(setup), device_(device) {
+  CheckpointPlanner(const Tape& tape, const TrainingSetup& setup, const Device& device, Bytes room = {})
+      : tape_(tape), setup_(setup), device_(device), room_(room) {
     tape_.checkpoints.clear();
     setup_.checkpoint_optimal = false;
     setup_.checkpoint.clear();
@@ -54,32 +53,30 @@ class CheckpointPlanner {
   SmallestStep smallest() {
     CheckpointPlan plan = unplanned();
     const Schedule plain = unwrap(run_steps(tape_, setup_, device_));
-    SmallestStep step{false, peak_of(plain)};
+    SmallestStep step{false, peak_of(plain), {}};
     step.fits = step.peak <= plan.budget;
     build(profile_of_step(tape_, plain));
     Best best;
     look_at_floor(plan, best);
-    // What the allocator keeps apart differs by some percent between choices, not by more.
-    if (!step.fits && !best.found && best.smallest.count / 5 * 4 <= plan.budget.count) {
-      best = {};
-      find(plan, best);
-    }
+    if (!step.fits && !best.found && nearly_fits(least_.peak, plan.budget)) find(plan, best);
     step.fits = step.fits || best.found;
-    step.peak = std::min(step.peak, best.smallest);
+    if (least_.peak < step.peak) step.peak = least_.peak, step.regions = least_.regions;
     return step;
   }
 
   /// Of the steps with these checkpoints; the tape itself has none.
   Bytes peak_under(const std::vector<CheckpointRegion>& regions) {
     const ScopedValue<std::vector<CheckpointRegion>> tried(tape_.checkpoints, regions);
-    return peak_of(unwrap(run_steps(tape_, setup_, device_)));
+    const Bytes peak = peak_of(unwrap(run_steps(tape_, setup_, device_)));
+    if (least_.peak.count == 0 || peak < least_.peak) least_.peak = peak, least_.regions = regions;
+    return peak;
   }
 
  private:
   CheckpointPlan unplanned() {
     CheckpointPlan plan;
     const Margin margin = setup_.margin.value_or(Margin{default_margin(device_), 0});
-    plan.budget = setup_.checkpoint_budget.value_or(device_.total - margin.of(device_.total));
+    plan.budget = setup_.checkpoint_budget.value_or(device_.total - margin.of(device_.total)) - room_;
     seconds_ = unwrap(call_seconds(tape_, setup_, device_));
     return plan;
   }
@@ -102,8 +99,9 @@ class CheckpointPlanner {
 
   void build(const StepProfile& p) {
     candidates_.clear();
-    for (CheckpointRegion& r : possible_regions(tape_)) candidates_.push_back({std::move(r), 0});
-    measure_crossings(p);
+    std::vector<CheckpointRegion> regions = possible_regions(tape_);
+    const std::vector<std::int64_t> crossing = crossing_bytes(tape_, setup_, device_, p, regions);
+    for (std::size_t i = 0; i < regions.size(); ++i) candidates_.push_back({std::move(regions[i]), crossing[i]});
     const auto sum = [](const std::vector<std::int64_t>& v) {
       std::vector<std::int64_t> s(v.size() + 1, 0);
       std::partial_sum(v.begin(), v.end(), s.begin() + 1);
@@ -148,64 +146,11 @@ class CheckpointPlanner {
     }
   }
 
-  /// What each candidate hands on or holds on to: values that cross its border, by the storages of a forward pass.
-  void measure_crossings(const StepProfile& p) {
-    inspect_forward(tape_, setup_, device_, [&](const Run& run, const Environment& env) {
-      const auto storage_of = [&](ValueId id) -> const Storage* {
-        if (!id.valid() || tape_.values[static_cast<std::size_t>(id.index)].kind != ValueKind::computed) return nullptr;
-        const Value& v = env.values[static_cast<std::size_t>(id.index)];
-        return v.is_tensor() && v.tensor() && v.tensor()->storage->allocation >= 0 ? v.tensor()->storage.get()
-                                                                                   : nullptr;
-      };
-      struct Use {
-        std::int32_t born = 0, last = 0;
-        bool waits = false;
-      };
-      std::map<const Storage*, Use> uses;
-      std::map<std::int32_t, std::int32_t> nth;  // allocation -> its number within its call
-      std::vector<std::int32_t> made(tape_.calls.size(), 0);
-      for (std::size_t a = 0; a < run.schedule.allocations.size(); ++a) {
-        const std::int32_t op = run.schedule.allocations[a].op;
-        const std::int32_t call = op < 0 ? -1 : run.schedule.ops[static_cast<std::size_t>(op)].call;
-        if (call >= 0) nth[static_cast<std::int32_t>(a)] = made[static_cast<std::size_t>(call)]++;
-      }
-      std::vector<std::vector<const Storage*>> read(tape_.calls.size());
-      for (std::size_t i = 0; i < tape_.calls.size(); ++i) {
-        const auto at = static_cast<std::int32_t>(i);
-        for_each_value(tape_.calls[i], [&](ValueId id) {
-          if (const Storage* s = storage_of(id)) uses[s].last = at, read[i].push_back(s);
-        });
-        for (ValueId id : tape_.calls[i].outputs)
-          if (const Storage* s = storage_of(id); s && !uses.count(s)) {
-            const auto number = nth.find(s->allocation);
-            uses[s] = {at, at, number != nth.end() && p.waiting.count({at, number->second}) > 0};
-          }
-      }
-      for (ValueId id : tape_.outputs)
-        if (const Storage* s = storage_of(id)) uses[s].last = static_cast<std::int32_t>(tape_.calls.size());
-      for (Stretch& c : candidates_) {
-        std::set<const Storage*> counted;
-        for (std::int32_t i = c.region.first; i <= c.region.last; ++i) {
-          for (const Storage* s : read[static_cast<std::size_t>(i)]) {
-            const Use& u = uses.at(s);
-            const bool inside = u.born >= c.region.first, handed_on = inside && u.last > c.region.last,
-                       held = !inside && !u.waits;
-            if ((handed_on || held) && counted.insert(s).second) c.crossing += s->bytes;
-          }
-          for (ValueId id : tape_.calls[static_cast<std::size_t>(i)].outputs)
-            if (const Storage* s = storage_of(id))
-              if (uses.at(s).born >= c.region.first && uses.at(s).last > c.region.last && counted.insert(s).second)
-                c.crossing += s->bytes;
-        }
-      }
-    });
-  }
-
   struct Best {
     bool found = false;
     std::vector<std::int32_t> options;
     double cost = 0;
-    Bytes peak, smallest;                  ///< of the choice; of all choices that were replayed
+    Bytes peak;
     std::vector<CheckpointRegion> nested;  ///< instead of options, where no choice of them fits
   };
 
@@ -246,9 +191,9 @@ class CheckpointPlanner {
     if (!best.found)
       fail(ErrorKind::usage,
            fmt::format("no choice of modules brings the step under {}; the smallest found needs {}",
-                       to_human(plan.budget), to_human(best.smallest)),
+                       to_human(plan.budget), to_human(least_.peak)),
            setting(Field::checkpoint, "optimal"),
-           fmt::format("give at least {}, or a smaller batch", to_human(best.smallest)));
+           fmt::format("give at least {}, or a smaller batch", to_human(least_.peak)));
     plan.peak = best.peak;
     if (!best.nested.empty()) {
       plan.regions = std::move(best.nested);
@@ -285,9 +230,8 @@ class CheckpointPlanner {
         regions.push_back(std::move(r));
     const Bytes peak = peak_under(regions);
     const double cost = recompute_seconds(regions, seconds_);
-    best.smallest = std::min(best.smallest, peak);
     if (peak > plan.budget) return false;
-    if (!best.found || cost < best.cost) best = {true, {}, cost, peak, best.smallest, std::move(regions)};
+    if (!best.found || cost < best.cost) best = {true, {}, cost, peak, std::move(regions)};
     return true;
   }
 
@@ -309,9 +253,8 @@ class CheckpointPlanner {
   /// Replays a choice of the chain. True where it stays under the budget.
   bool look(const ChainChoice& choice, const CheckpointPlan& plan, Best& best) {
     const Bytes peak = peak_with(choice.options);
-    if (best.smallest.count == 0 || peak < best.smallest) best.smallest = peak;
     if (peak > plan.budget) return false;
-    if (!best.found || choice.cost < best.cost) best = {true, choice.options, choice.cost, peak, best.smallest, {}};
+    if (!best.found || choice.cost < best.cost) best = {true, choice.options, choice.cost, peak, {}};
     return true;
   }
 
@@ -369,31 +312,39 @@ class CheckpointPlanner {
   Tape tape_;
   TrainingSetup setup_;
   Device device_;
+  Bytes room_;
   std::vector<double> seconds_;
   std::vector<Stretch> candidates_;
   ChainProblem problem_;
   std::map<std::vector<std::int32_t>, Bytes> peaks_;
+  SmallestStep least_;  ///< of all choices that were replayed
 };
 
 }  // namespace
 
-Result<CheckpointPlan> plan_checkpoints(const Tape& tape, const TrainingSetup& setup, const Device& device) {
+Result<CheckpointPlan> plan_checkpoints(const Tape& tape, const TrainingSetup& setup, const Device& device,
+                                        Bytes room) {
   return catching([&] {
     // From the second micro-batch on the requests are the same: planned with few, and replayed with all in the end.
     if (!has_few_repetitions(setup)) {
       Result<CheckpointPlan> plan =
-          catching([&] { return CheckpointPlanner(tape, few_repetitions(setup), device).run(); });
+          catching([&] { return CheckpointPlanner(tape, few_repetitions(setup), device, room).run(); });
       if (plan) {
-        plan->peak = CheckpointPlanner(tape, setup, device).peak_under(plan->regions);
+        plan->peak = CheckpointPlanner(tape, setup, device, room).peak_under(plan->regions);
         if (plan->peak <= plan->budget) return std::move(*plan);
       }
     }
-    return CheckpointPlanner(tape, setup, device).run();
+    return CheckpointPlanner(tape, setup, device, room).run();
   });
 }
 
 Result<SmallestStep> smallest_step(const Tape& tape, const TrainingSetup& setup, const Device& device) {
   return catching([&] { return CheckpointPlanner(tape, setup, device).smallest(); });
+}
+
+Result<Bytes> peak_with_regions(const std::vector<CheckpointRegion>& regions, const Tape& tape,
+                                const TrainingSetup& setup, const Device& device) {
+  return catching([&] { return CheckpointPlanner(tape, setup, device).peak_under(regions); });
 }
 
 }  // namespace memplan

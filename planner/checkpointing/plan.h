@@ -22,25 +22,44 @@ struct CheckpointPlan {
 /// (torch.cuda.max_memory_allocated); without one (`setup.checkpoint_budget`) it bounds process bytes by what `device`
 /// has less `setup.margin`, or the default margin. Where no such choice is small enough, stretches nest
 /// (estimators/transforms/nested_checkpointing.h): the lists of repeated blocks, with as many stored inputs of blocks
-/// as the budget allows. Failure(usage) where even the smallest step is above the budget, with its bytes.
-Result<CheckpointPlan> plan_checkpoints(const Tape& tape, const TrainingSetup& setup, const Device& device);
+/// as the budget allows. Failure(usage) where even the smallest step is above the budget, with its bytes. `room`: what
+/// the budget is smaller by.
+Result<CheckpointPlan> plan_checkpoints(const Tape& tape, const TrainingSetup& setup, const Device& device,
+                                        Bytes room = {});
 
 /// Whether there is a plan under the budget, and how small the step becomes by the choices that save most. A search
 /// over batches asks this: it takes a few replays, and the figure follows the batch nearly in a straight line.
 struct SmallestStep {
-  bool fits = false;  ///< plan_checkpoints would find a plan
-  Bytes peak;         ///< of what the budget bounds
+  bool fits = false;                      ///< plan_checkpoints would find a plan
+  Bytes peak;                             ///< of what the budget bounds
+  std::vector<CheckpointRegion> regions;  ///< what makes it so small; empty: nothing does
 };
 Result<SmallestStep> smallest_step(const Tape& tape, const TrainingSetup& setup, const Device& device);
 
-/// The tape with the regions that the setup asks for: planned with `checkpoint_optimal`, as it is otherwise.
-Result<Tape> with_planned_checkpoints(const Tape& tape, const TrainingSetup& setup, const Device& device);
+/// What the budget bounds of the step with these regions: one replay.
+Result<Bytes> peak_with_regions(const std::vector<CheckpointRegion>& regions, const Tape& tape,
+                                const TrainingSetup& setup, const Device& device);
+
+/// Whether another choice may bring a step of this peak under the budget. What the allocator keeps apart differs by
+/// some percent between choices, not by more.
+constexpr bool nearly_fits(Bytes peak, Bytes budget) { return peak.count / 5 * 4 <= budget.count; }
+
+/// A tape with its checkpoints, and the setup that needs no plan any more.
+struct Planned {
+  Tape tape;
+  TrainingSetup setup;
+};
+
+/// With the regions that the setup asks for: those of answer_for() with `checkpoint_optimal`, as it is otherwise.
+Result<Planned> with_planned_checkpoints(const Model& model, const TrainingSetup& setup, const Device& device);
 
 /// estimate_tape() and estimate() of pipeline.h for setups that may leave the choice of checkpoints to the planner.
+/// Plans leave no room for a range here.
 Result<Estimate> estimate_planned_tape(const Tape& tape, const TrainingSetup& setup, const Device& device);
 Result<Estimate> estimate_planned(const Model& model, const TrainingSetup& setup, const Device& device);
 
-/// estimate_planned_tape() with the range of with_range(): what a report says of a setup.
+/// With the range of with_range(): what a report says of a setup. A plan whose range does not fit on the card, though
+/// its peak does, is made again with as much room; so are those of the functions below.
 Result<Estimate> answer_for(const Model& model, const Tape& tape, const TrainingSetup& setup, const Device& device);
 
 /// Of a setup that is only judged: the range is added where the verdict would be `fits` without it, since it costs
@@ -53,6 +72,10 @@ Result<Estimate> estimate_to_judge(const Model& model, const Tape& tape, const T
 /// another verdict the range is a part of it.
 Result<Estimate> estimate_to_search(const Model& model, const TrainingSetup& setup, const Device& device, Bytes margin,
                                     RangeLimit& limit);
+
+/// The same with these regions in place of a plan.
+Result<Estimate> estimate_to_search(const Model& model, const Tape& tape, const std::vector<CheckpointRegion>& regions,
+                                    const TrainingSetup& setup, const Device& device, Bytes margin, RangeLimit& limit);
 
 /// What calls are timed by, per second.
 struct CallRates {

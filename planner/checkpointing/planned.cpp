@@ -13,28 +13,10 @@
 
 namespace memplan {
 
-Result<Tape> with_planned_checkpoints(const Tape& tape, const TrainingSetup& setup, const Device& device) {
-  return catching([&] {
-    Tape planned = tape;
-    if (!setup.checkpoint_optimal || setup.mode != Mode::training) return planned;
-    const CheckpointPlan plan = unwrap(plan_checkpoints(tape, setup, device));
-    planned.checkpoints = plan.regions;
-    const std::string modules = fmt::format("{}", fmt::join(checkpoint_words(planned), ","));
-    planned.notes.push_back(
-        {"MP050 checkpoint-plan",
-         plan.regions.empty()
-             ? fmt::format("everything fits below {}: no module needs to be recomputed", to_human(plan.budget))
-             : fmt::format("checkpointing {} recomputes {:.1f} % of the forward pass and stays at {} of {}", modules,
-                           100 * plan.cost / plan.forward, to_human(plan.peak), to_human(plan.budget)),
-         Evidence::assumed, About::checkpointing});
-    return planned;
-  });
-}
-
 namespace {
 
-/// The plan as words, by which another reading of the file has the same checkpoints; none where words do not say it.
-std::vector<std::string> words_of_plan(const Tape& tape, const Tape& planned) {
+/// The regions as words, by which another reading of the file has the same checkpoints; none where words do not say it.
+std::vector<std::string> words_of(const Tape& tape, const Tape& planned) {
   std::vector<std::string> words = checkpoint_words(planned);
   const Result<Tape> again = catching([&] {
     Tape t = tape;
@@ -48,46 +30,113 @@ std::vector<std::string> words_of_plan(const Tape& tape, const Tape& planned) {
   return same ? words : std::vector<std::string>();
 }
 
-/// `run` for the tape and the setup, or for the tape with its planned checkpoints and the setup that needs no plan any
-/// more.
-template <class Run>
-Estimate once_planned(const Tape& tape, const TrainingSetup& given, const Device& device, const Run& run) {
-  if (!given.checkpoint_optimal) return run(tape, given);
-  TrainingSetup setup = given;
-  const Ranks ranks = resolve(given.parallel);
-  setup.parallel = ranks;
-  check_parallel(tape, setup, ranks);
-  const Tape planned = unwrap(with_planned_checkpoints(tape, setup, device));
-  setup.checkpoint_optimal = false;
-  setup.checkpoint = words_of_plan(tape, planned);
-  return run(planned, setup);
+Planned with_regions(const Tape& tape, const TrainingSetup& setup, std::vector<CheckpointRegion> regions) {
+  Planned p{tape, setup};
+  p.tape.checkpoints = std::move(regions);
+  p.setup.checkpoint_optimal = false;
+  p.setup.checkpoint = words_of(tape, p.tape);
+  return p;
 }
 
-/// The estimate, with its range where `wants_range` says so; up to `limit`, where there is one.
-template <class Wanted>
-Estimate estimated(const Model& model, const Tape& tape, const TrainingSetup& given, const Device& device,
-                   const Wanted& wants_range, RangeLimit* limit = nullptr) {
-  return once_planned(tape, given, device, [&](const Tape& t, const TrainingSetup& setup) {
-    std::shared_ptr<const Schedule> ran;
-    Estimate e = unwrap(estimate_tape(t, setup, device, &ran));
-    if (!wants_range(e)) return e;
-    return unwrap(limit ? with_range_up_to(model, t, setup, device, std::move(e), *limit, ran.get())
-                        : with_range(model, t, setup, device, std::move(e), ran.get()));
-  });
+Planned planned_for(const Tape& tape, const TrainingSetup& setup, const Device& device, Bytes room) {
+  if (setup.mode != Mode::training) return with_regions(tape, setup, {});
+  const CheckpointPlan plan = unwrap(plan_checkpoints(tape, setup, device, room));
+  Planned p = with_regions(tape, setup, plan.regions);
+  p.tape.notes.push_back(
+      {"MP050 checkpoint-plan",
+       plan.regions.empty()
+           ? fmt::format("everything fits below {}: no module needs to be recomputed", to_human(plan.budget))
+           : fmt::format("checkpointing {} recomputes {:.1f} % of the forward pass and stays at {} of {}{}",
+                         fmt::join(checkpoint_words(p.tape), ","), 100 * plan.cost / plan.forward, to_human(plan.peak),
+                         to_human(plan.budget), room.count > 0 ? ", which leaves room for the range" : ""),
+       Evidence::assumed, About::checkpointing});
+  return p;
 }
+
+/// What the setup means by "optimal", before anything is run.
+TrainingSetup checked(const Tape& tape, TrainingSetup setup) {
+  const Ranks ranks = resolve(setup.parallel);
+  setup.parallel = ranks;
+  check_parallel(tape, setup, ranks);
+  return setup;
+}
+
+struct Answered {
+  Planned planned;
+  Estimate estimate;
+};
+
+/// A plan whose range goes beyond what the card has is made again with that much room, and where that is not enough,
+/// the smallest step is tried. The first plan is kept where nothing helps.
+template <class Run>
+Answered with_room(const Tape& tape, const TrainingSetup& given, const Device& device, const Run& run) {
+  const TrainingSetup setup = checked(tape, given);
+  const auto answered = [&](Planned p) {
+    Estimate e = run(p.tape, p.setup);
+    return Answered{std::move(p), std::move(e)};
+  };
+  Answered first = answered(planned_for(tape, setup, device, Bytes()));
+  // A budget bounds what PyTorch's counter says, not the card.
+  if (setup.checkpoint_budget || setup.mode != Mode::training) return first;
+  const Bytes margin = setup.margin.value_or(Margin{default_margin(device), 0}).of(device.total);
+  const auto fits = [&](const Estimate& e) { return judge(e, device, margin).verdict == Verdict::fits; };
+  if (fits(first.estimate)) return first;
+  const Bytes peak = first.estimate.peak.process, high = first.estimate.high.process;
+  const Bytes over =
+      std::max(std::max(peak, high - context_above(first.estimate)) - (device.total - margin), high - device.total);
+  // What the plan leaves free by itself is no room for a range that goes beyond it.
+  const Bytes room = over + std::max(Bytes(), device.total - margin - peak);
+  const Result<Answered> second = catching([&] { return answered(planned_for(tape, setup, device, room)); });
+  if (second && fits(second->estimate)) return *second;
+  const Result<Answered> third =
+      catching([&] { return answered(with_regions(tape, setup, unwrap(smallest_step(tape, setup, device)).regions)); });
+  return third && fits(third->estimate) ? *third : first;
+}
+
+/// An estimate, with its range where `wants_range` says so; up to `limit`, where there is one.
+template <class Wanted>
+auto ranged(const Model& model, const Device& device, const Wanted& wants_range, RangeLimit* limit = nullptr) {
+  return [&model, &device, wants_range, limit](const Tape& tape, const TrainingSetup& setup) {
+    std::shared_ptr<const Schedule> ran;
+    Estimate e = unwrap(estimate_tape(tape, setup, device, &ran));
+    if (!wants_range(e)) return e;
+    return unwrap(limit ? with_range_up_to(model, tape, setup, device, std::move(e), *limit, ran.get())
+                        : with_range(model, tape, setup, device, std::move(e), ran.get()));
+  };
+}
+
+template <class Run>
+Estimate estimated(const Tape& tape, const TrainingSetup& setup, const Device& device, const Run& run) {
+  return setup.checkpoint_optimal ? with_room(tape, setup, device, run).estimate : run(tape, setup);
+}
+
+/// Where the verdict would be `fits` without a range.
+auto where_it_fits(const Device& device, Bytes margin) {
+  return [&device, margin](const Estimate& e) { return judge(e, device, margin).verdict == Verdict::fits; };
+}
+
+bool always(const Estimate&) { return true; }
 
 }  // namespace
 
+Result<Planned> with_planned_checkpoints(const Model& model, const TrainingSetup& setup, const Device& device) {
+  return catching([&] {
+    Tape tape = unwrap(tape_of(model, setup));
+    if (!setup.checkpoint_optimal) return Planned{std::move(tape), setup};
+    return with_room(tape, setup, device, ranged(model, device, always)).planned;
+  });
+}
+
 Result<Estimate> estimate_planned_tape(const Tape& tape, const TrainingSetup& given, const Device& device) {
   return catching([&] {
-    return once_planned(tape, given, device, [&](const Tape& t, const TrainingSetup& setup) {
-      return unwrap(estimate_tape(t, setup, device));
-    });
+    if (!given.checkpoint_optimal) return unwrap(estimate_tape(tape, given, device));
+    const Planned p = planned_for(tape, checked(tape, given), device, Bytes());
+    return unwrap(estimate_tape(p.tape, p.setup, device));
   });
 }
 
 Result<Estimate> answer_for(const Model& model, const Tape& tape, const TrainingSetup& setup, const Device& device) {
-  return catching([&] { return estimated(model, tape, setup, device, [](const Estimate&) { return true; }); });
+  return catching([&] { return estimated(tape, setup, device, ranged(model, device, always)); });
 }
 
 Result<Estimate> estimate_to_judge(const Model& model, const TrainingSetup& setup, const Device& device, Bytes margin) {
@@ -97,19 +146,24 @@ Result<Estimate> estimate_to_judge(const Model& model, const TrainingSetup& setu
 
 Result<Estimate> estimate_to_judge(const Model& model, const Tape& tape, const TrainingSetup& setup,
                                    const Device& device, Bytes margin) {
-  return catching([&] {
-    return estimated(model, tape, setup, device,
-                     [&](const Estimate& e) { return judge(e, device, margin).verdict == Verdict::fits; });
-  });
+  return catching([&] { return estimated(tape, setup, device, ranged(model, device, where_it_fits(device, margin))); });
 }
 
 Result<Estimate> estimate_to_search(const Model& model, const TrainingSetup& setup, const Device& device, Bytes margin,
                                     RangeLimit& limit) {
   return catching([&] {
     limit.process = device.total - margin;
-    return estimated(
-        model, unwrap(tape_of(model, setup)), setup, device,
-        [&](const Estimate& e) { return judge(e, device, margin).verdict == Verdict::fits; }, &limit);
+    return estimated(unwrap(tape_of(model, setup)), setup, device,
+                     ranged(model, device, where_it_fits(device, margin), &limit));
+  });
+}
+
+Result<Estimate> estimate_to_search(const Model& model, const Tape& tape, const std::vector<CheckpointRegion>& regions,
+                                    const TrainingSetup& setup, const Device& device, Bytes margin, RangeLimit& limit) {
+  return catching([&] {
+    limit.process = device.total - margin;
+    const Planned p = with_regions(tape, setup, regions);
+    return ranged(model, device, where_it_fits(device, margin), &limit)(p.tape, p.setup);
   });
 }
 

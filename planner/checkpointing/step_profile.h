@@ -25,4 +25,8 @@ struct StepProfile {
 
 StepProfile profile_of_step(const Tape& tape, const Schedule& schedule);
 
+/// What each region hands on or holds on to, in bytes: values that cross its border, by the storages of a forward pass.
+std::vector<std::int64_t> crossing_bytes(const Tape& tape, const TrainingSetup& setup, const Device& device,
+                                         const StepProfile& profile, const std::vector<CheckpointRegion>& regions);
+
 }  // namespace memplan

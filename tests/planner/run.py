@@ -39,11 +39,30 @@ def ranges(build):
     return (1, 0) if good else (0, 1)
 
 
+def estimate(build, *words):
+    done = subprocess.run([os.path.join(build, "memplan"), "estimate", *words, "--checkpoint", "optimal", "--exit-zero", "--format", "json"], stdout=subprocess.PIPE, text=True)
+    return json.loads(done.stdout)
+
+
+def largest(build):
+    """The largest batch that an answer names fits when it is asked for: its plan leaves room for its range."""
+    passed = failed = 0
+    for name, gpu in (("bert-base.onnx", "24GB"), ("pt2/unet.pt2", "24GB"), ("pt2/alexnet.pt2", "8GB"), ("moe_lm.onnx", "24GB")):
+        words = [os.path.join(HERE, "..", "..", "data", "models", name), "--gpu", gpu]
+        batch = estimate(build, *words)["alternatives"]["largest_batch"]["batch"]
+        verdict = estimate(build, *words, "--batch", str(batch), "--no-search")["summary"]["verdict"]
+        good = batch > 1 and verdict == "fits"
+        if not good:
+            print(f"FAILED {name}: the largest batch, {batch}, is said to be '{verdict}'")
+        passed, failed = passed + good, failed + (not good)
+    return passed, failed
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build/release")
     options = parser.parse_args()
-    totals = [flops.compare(os.path.abspath(options.build)), ranges(os.path.abspath(options.build))]
+    totals = [flops.compare(os.path.abspath(options.build)), ranges(os.path.abspath(options.build)), largest(os.path.abspath(options.build))]
     if os.path.exists(recommendations.RECORD):
         totals.append(recommendations.check(os.path.abspath(options.build)))
     live = build_tree.emulated(os.path.abspath(options.build))

@@ -262,11 +262,9 @@ int main() {
         const Tape tape = unwrap(tape_of(*model, setup));
         answer["events"] = events_of(unwrap(run_steps(tape, setup, device)), tape);
       } else {
-        Tape tape = unwrap(with_planned_checkpoints(unwrap(tape_of(*model, setup)), setup, device));
-        TrainingSetup planned = setup;
-        planned.checkpoint_optimal = false;
-        const Estimate e = unwrap(estimate_tape(tape, planned, device));
-        if (run.value("recompute", false)) answer["recompute"] = recomputed(tape, setup, device);
+        const Planned planned = unwrap(with_planned_checkpoints(*model, setup, device));
+        const Estimate e = unwrap(estimate_tape(planned.tape, planned.setup, device));
+        if (run.value("recompute", false)) answer["recompute"] = recomputed(planned.tape, setup, device);
         answer["steps"] = peaks_of(e);
         answer["parameters"] = e.parameter_count;
         for (const Unmodelled& u : e.unmodelled) answer["unmodelled"].push_back(u.op);

@@ -182,6 +182,17 @@ TEST_CASE("a plan without a budget of its own leaves the margin free that is ask
   CHECK_FALSE(plan->regions.empty());
   CHECK(plan->budget == usable);
   CHECK(plan->peak <= usable);
+  // Room for a range is room that the plan leaves free.
+  const Bytes room = Bytes::mib(8);
+  const auto roomy = plan_checkpoints(tape, setup, card, room);
+  REQUIRE(roomy.ok());
+  CHECK(roomy->peak <= usable - room);
+  CHECK(roomy->cost >= plan->cost);
+  const auto smallest = smallest_step(tape, setup, card);
+  REQUIRE(smallest.ok());
+  CHECK(smallest->fits);
+  CHECK(smallest->peak <= roomy->peak);
+  CHECK(*peak_with_regions(smallest->regions, tape, setup, card) == smallest->peak);
 }
 
 TEST_CASE("neighbours run as one stretch, every other block alone") {
