@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "estimators/base/glob.h"
-#include "estimators/facts/libraries.h"
 #include "estimators/restore/passes.h"
+#include "estimators/restore/shown_inplace.h"
 #include "estimators/restore/statement.h"
 
 namespace memplan::embedded {
@@ -88,11 +88,8 @@ class InplaceModules {
 
   bool matches(std::int32_t scope, const std::vector<InplaceRule>& list) const {
     const Scope& s = tape_.scopes[static_cast<std::size_t>(scope)];
-    // The owner is the nearest enclosing module that is not a plain container; a container's own children that are not
-    // called through it (ModuleList) have paths that skip it.
-    std::int32_t o = s.parent;
-    while (o >= 0 && fact_of_class("container", tape_.scopes[static_cast<std::size_t>(o)].module_class))
-      o = tape_.scopes[static_cast<std::size_t>(o)].parent;
+    // A container's own children that are not called through it (ModuleList) have paths that skip it.
+    const std::int32_t o = owner_of(tape_, scope);
     if (o < 0) return false;
     const Scope& owner = tape_.scopes[static_cast<std::size_t>(o)];
     std::string_view name = s.path;
@@ -191,15 +188,41 @@ std::int64_t recover_noise(Tape& tape, InPlace& in_place) {
 
 /// How many calls write in place by their modules or by their lines, and of how many it stays open.
 struct Found {
-  std::int64_t modules = 0, lines = 0, conditions = 0, options = 0;
+  std::int64_t modules = 0, lines = 0, conditions = 0, options = 0, shown = 0;
 };
 
+/// What an op that may write in place writes into, where the program makes it; null of any other call.
+const ValueId* written_into(const Tape& tape, const Call& call) {
+  if (call.args.empty() || call.unknown || call.outputs.size() != 1 || call.op.rfind("aten::", 0) != 0) return nullptr;
+  const auto* self = std::get_if<ValueId>(&call.args[0].value);
+  if (!self || !self->valid() || tape.values[static_cast<std::size_t>(self->index)].kind != ValueKind::computed)
+    return nullptr;
+  return self;
+}
+
+bool holds(const auto& names, std::string_view base) { return std::ranges::find(names, base) != names.end(); }
+
+/// Activations of modules that may have been constructed with inplace=True.
+std::vector<std::size_t> open_activations(const Tape& tape, InplaceModules& in_place) {
+  std::vector<std::size_t> open;
+  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
+    const Call& call = tape.calls[i];
+    const std::string_view base = without_overload(call.op);
+    if (!holds(activations, base) || holds(never_inplace, base) || !written_into(tape, call)) continue;
+    if (!in_place(call.scope) && !asks_inplace(call.source, base) && in_place.may_be(call.scope)) open.push_back(i);
+  }
+  return open;
+}
+
 void say_what_was_found(Tape& tape, const Found& found) {
-  const auto& [modules, lines, conditions, options] = found;
+  const auto& [modules, lines, conditions, options, shown] = found;
   if (modules)
     tape.recovered.push_back({"in-place activations", "the classes that construct them", modules,
                               tape.exported.inplace_modules.empty() ? Evidence::told_by_name : Evidence::proven_by_file,
                               About::in_place});
+  if (shown)
+    tape.recovered.push_back({"in-place activations", "what later calls read of those of their class", shown,
+                              Evidence::told_by_name, About::in_place});
   if (conditions)
     note(tape.notes, {{},
                       fmt::format("{} ops whose line writes into its argument under a condition that the file does not "
@@ -224,25 +247,21 @@ void say_what_was_found(Tape& tape, const Found& found) {
 void recover_inplace(Tape& tape) {
   InplaceModules in_place(tape);
   Found found;
-  auto& [modules, lines, conditions, options] = found;
+  auto& [modules, lines, conditions, options, shown] = found;
+  const std::vector<std::size_t> open = open_activations(tape, in_place);
+  const ShownInplace seen(tape, open);
   for (std::size_t i = 0; i < tape.calls.size(); ++i) {
     Call& call = tape.calls[i];
-    if (call.args.empty() || call.unknown || call.outputs.size() != 1 || call.op.rfind("aten::", 0) != 0) continue;
-    const auto* self = std::get_if<ValueId>(&call.args[0].value);
-    if (!self || !self->valid() || tape.values[static_cast<std::size_t>(self->index)].kind != ValueKind::computed)
-      continue;
+    if (!written_into(tape, call)) continue;
     const std::string_view base = without_overload(call.op);
     const std::string rest = call.op.substr(6 + base.size());
-    const bool activation = std::find(activations.begin(), activations.end(), base) != activations.end();
     bool by_module = false, by_line = false;
-    if (activation) {
+    if (std::ranges::binary_search(open, i)) {
+      by_module = seen.in_place(i) || (tape.reading.in_place == InPlaceReading::wherever && !seen.makes_new(i));
+      if (!seen.makes_new(i)) ++(seen.in_place(i) ? shown : options);
+    } else if (holds(activations, base)) {
       by_module = in_place(call.scope);
       by_line = asks_inplace(call.source, base);
-      if (!by_module && !by_line && in_place.may_be(call.scope) &&
-          std::ranges::find(never_inplace, base) == never_inplace.end()) {
-        ++options;
-        by_module = tape.reading.in_place == InPlaceReading::wherever;
-      }
     }
     if (!by_module && !by_line && !call.source.empty()) {
       const Statement s = parse_statement(call.source);
@@ -261,7 +280,7 @@ void recover_inplace(Tape& tape) {
     }
     if (!by_module && !by_line) continue;
     call.op = base == "bernoulli" ? "aten::bernoulli_.float" : "aten::" + std::string(base) + "_" + rest;
-    ++(by_module ? modules : lines);
+    if (!std::ranges::binary_search(open, i)) ++(by_module ? modules : lines);
   }
   const std::int64_t noises = recover_noise(tape, in_place);
   if (noises)

@@ -203,6 +203,42 @@ return %b
   CHECK(other.calls[1].op == "aten::mul_.Tensor");
 }
 
+// pix2pix and many residual networks: nn.Sequential(nn.ReLU(True), nn.Conv2d(…)) changes x before `x + self.block(x)`.
+TEST_CASE("what is read outside of a Sequential, though it does not return it, was written in place") {
+  const std::string scopes = R"tape(
+input %in float32 [2]
+scope 0 "" M
+scope 1 a M.Block in 0
+scope 2 a.block torch.nn.modules.container.Sequential in 1
+scope 3 a.block.0 torch.nn.modules.activation.ReLU in 2
+scope 4 a.block.1 torch.nn.modules.activation.Tanh in 2
+scope 5 b M.Head in 0
+scope 6 b.act torch.nn.modules.activation.ReLU in 5
+%x = aten::exp(%in) in 0
+%r = aten::relu(%x) in 3
+%t = aten::tanh(%r) in 4
+)tape";
+  Tape shown = from_text(scopes + R"tape(%s = aten::add.Tensor(%r, %t) in 1
+%h = aten::relu(%s) in 6
+return %h
+)tape");
+  recover_inplace(shown);
+  CHECK(shown.calls[1].op == "aten::relu_");
+  CHECK(shown.calls[4].op == "aten::relu_");  // by the same author
+  Tape kept = from_text(scopes + R"tape(%s = aten::add.Tensor(%x, %t) in 1
+%h = aten::relu(%s) in 6
+return %h
+)tape");
+  Tape other = kept;
+  recover_inplace(kept);
+  CHECK(kept.calls[1].op == "aten::relu");
+  CHECK(kept.calls[4].op == "aten::relu");
+  other.reading.in_place = InPlaceReading::wherever;
+  recover_inplace(other);
+  CHECK(other.calls[1].op == "aten::relu");  // %x is read later, as it was
+  CHECK(other.calls[4].op == "aten::relu_");
+}
+
 TEST_CASE("an input of the model is never changed in place") {
   Tape tape = from_text(R"tape(
 input %in float32 [2]
