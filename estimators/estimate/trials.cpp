@@ -68,6 +68,9 @@ void add_frozen(const Tape& tape, const Add& add) {
   if (has_frozen_names(tape))
     add(About::weights, "networks whose names say that they are not trained",
         [](Reading& r) { r.frozen_names = true; });
+  if (has_pretrained(tape))
+    add(About::weights, "encoders of images and tables of words that may have come trained",
+        [](Reading& r) { r.pretrained = true; });
 }
 
 }  // namespace

@@ -1,7 +1,11 @@
 #include "estimators/restore/frozen.h"
 
 #include <algorithm>
+#include <array>
+#include <functional>
 #include <map>
+#include <numeric>
+#include <set>
 #include <string_view>
 
 #include "estimators/facts/libraries.h"
@@ -96,6 +100,59 @@ bool may_be_frozen(const TapeValue& v) { return v.requires_grad && in_frozen_nam
 
 }  // namespace
 
+namespace {
+
+const TapeValue& value_of(const Tape& tape, ValueId id) { return tape.values[static_cast<std::size_t>(id.index)]; }
+
+bool is_library(const Tape& tape) {
+  const auto root = std::ranges::find(tape.scopes, std::string(), &Scope::path);
+  return root != tape.scopes.end() &&
+         std::ranges::any_of(std::array<std::string_view, 3>{"torchvision.", "timm.", "transformers."},
+                             [&](std::string_view library) { return root->module_class.starts_with(library); });
+}
+
+/// `encoder` of `model.encoder.features.0.weight`: the part up to a module with such a name; empty where there is none.
+std::string_view image_network(std::string_view parameter) {
+  constexpr std::array<std::string_view, 5> words{"encoder", "backbone", "cnn", "extractor", "resnet"};
+  for (std::size_t i = 0, dot = parameter.find('.'); dot != parameter.npos; i = dot + 1, dot = parameter.find('.', i))
+    if (std::ranges::find(words, parameter.substr(i, dot - i)) != words.end()) return parameter.substr(0, dot);
+  return {};
+}
+
+/// Parameters that may have come trained.
+std::vector<ValueId> pretrained(const Tape& tape) {
+  if (tape.exported.tells_frozen || tape.exported.recorded || is_library(tape)) return {};
+  std::set<std::string_view> tables;  // paths of embeddings
+  for (const Scope& s : tape.scopes)
+    if (s.module_class == "torch.nn.modules.sparse.Embedding") tables.insert(s.path);
+  constexpr std::array<std::int64_t, 4> widths{50, 100, 200, 300};
+  const auto is_kernel = [](const TapeValue& v) { return v.sizes.size() == 4; };
+  const bool kernels_outside = std::ranges::any_of(tape.parameters, [&](ValueId id) {
+    const TapeValue& v = value_of(tape, id);
+    return is_kernel(v) && image_network(v.name).empty();
+  });
+  std::map<std::string_view, double> balance;  // elements of kernels less those of other parameters
+  for (const ValueId id : tape.parameters) {
+    const TapeValue& v = value_of(tape, id);
+    balance[image_network(v.name)] +=
+        std::accumulate(v.sizes.begin(), v.sizes.end(), is_kernel(v) ? 1.0 : -1.0, std::multiplies<>());
+  }
+  std::vector<ValueId> found;
+  for (const ValueId id : tape.parameters) {
+    const TapeValue& v = value_of(tape, id);
+    const std::string_view network = image_network(v.name), name = v.name;
+    const bool table = v.sizes.size() == 2 && tables.count(name.substr(0, name.rfind('.'))) > 0 &&
+                       std::ranges::find(widths, v.sizes[1]) != widths.end();
+    if (v.requires_grad && (table || (!network.empty() && !kernels_outside && balance.at(network) > 0)))
+      found.push_back(id);
+  }
+  return found.size() < tape.parameters.size() ? found : std::vector<ValueId>();
+}
+
+}  // namespace
+
+bool has_pretrained(const Tape& tape) { return !pretrained(tape).empty(); }
+
 bool has_frozen_names(const Tape& tape) {
   const auto may = [&](ValueId id) { return may_be_frozen(tape.values[static_cast<std::size_t>(id.index)]); };
   // Where all of it had such a name, nothing would be trained.
@@ -104,6 +161,8 @@ bool has_frozen_names(const Tape& tape) {
 }
 
 void freeze_by_name(Tape& tape) {
+  if (tape.reading.pretrained)
+    for (const ValueId id : pretrained(tape)) tape.values[static_cast<std::size_t>(id.index)].requires_grad = false;
   if (!tape.reading.frozen_names) return;
   for (const ValueId id : tape.parameters)
     if (TapeValue& v = tape.values[static_cast<std::size_t>(id.index)]; may_be_frozen(v)) v.requires_grad = false;
