@@ -340,6 +340,28 @@ void hold_in_unread_results(const Tape& tape, const Frames& frames, const std::v
   }
 }
 
+/// Regions without gradients or autocast come without the program's lines. Where `out = norm(conv(out))` or `relu(norm(
+/// conv(x)))` may stand, a name holds what is read until two calls later; that of the outermost frame, as in `x =
+/// layer2(layer1(x))`, holds the first value that is read twice until the region ends.
+void hold_without_lines(const Tape& tape, const std::vector<ValueLife>& lives, std::vector<std::int32_t>& until) {
+  constexpr std::int32_t calls = 2;
+  const auto in_run = [&](std::int32_t i) {
+    return i < static_cast<std::int32_t>(tape.calls.size()) && tape.calls[static_cast<std::size_t>(i)].source.empty();
+  };
+  const std::vector<int> reads = count_reads(tape);
+  std::int32_t end_of_run = -1;
+  for (std::size_t v = 0; v < lives.size(); ++v) {
+    std::int32_t end = lives[v].last;
+    if (lives[v].born < 0 || end < 0 || !in_run(lives[v].born)) continue;
+    for (std::int32_t i = 0; i < calls && in_run(end) && in_run(end + 1); ++i) ++end;
+    if (reads[v] > 1 && lives[v].born > end_of_run) {
+      for (end_of_run = lives[v].born; in_run(end_of_run + 1);) ++end_of_run;
+      end = std::max(end, end_of_run);
+    }
+    until[v] = std::max(until[v], end);
+  }
+}
+
 }  // namespace
 
 std::vector<std::int32_t> held_by_hidden_names(const Tape& tape, const Frames& frames,
@@ -358,6 +380,7 @@ std::vector<std::int32_t> held_by_hidden_names(const Tape& tape, const Frames& f
   hold_in_containers(tape, frames, lives, until);
   hold_in_unread_results(tape, frames, lives, until);
   hold_in_caches(tape, lives, until);
+  hold_without_lines(tape, lives, until);
   return until;
 }
 

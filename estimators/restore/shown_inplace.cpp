@@ -35,7 +35,7 @@ std::string_view owner_class(const Tape& tape, std::size_t call) {
 }  // namespace
 
 std::int32_t owner_of(const Tape& tape, std::int32_t scope) {
-  std::int32_t o = scope_at(tape, scope).parent;
+  std::int32_t o = scope < 0 ? -1 : scope_at(tape, scope).parent;
   while (o >= 0 && fact_of_class("container", scope_at(tape, o).module_class)) o = scope_at(tape, o).parent;
   return o;
 }

@@ -103,12 +103,13 @@ class Regions {
 
 void write_in_place(Tape& tape, std::size_t first, std::string_view op) {
   if (op.empty()) return;
-  const std::string prefix = "aten::" + std::string(op) + ".";
+  const std::string whole = "aten::" + std::string(op), prefix = whole + ".";
   for (std::size_t i = first; i < tape.calls.size(); ++i) {
     Call& call = tape.calls[i];
-    if (!call.op.starts_with(prefix) || call.args.empty() || !std::holds_alternative<ValueId>(call.args[0].value))
+    if ((call.op != whole && !call.op.starts_with(prefix)) || call.args.empty() ||
+        !std::holds_alternative<ValueId>(call.args[0].value))
       continue;
-    call.op.insert(prefix.size() - 1, "_");
+    call.op.insert(whole.size(), "_");
     const auto* scaled = call.args.size() > 1 ? std::get_if<ValueId>(&call.args[1].value) : nullptr;
     if (op != "add" || !scaled || i == 0) continue;
     const Call& product = tape.calls[i - 1];
