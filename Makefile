@@ -51,8 +51,10 @@ demo: packages
 
 # PyTorch's own words on an emulated GPU (emulated_gpu): recorded ones always, a sample of them made again where
 # PyTorch can be installed below build/ (3 GB).
-test: build venv
+test: packages
 	@tools/debian-packages.sh clang-format clang-tidy
+	@$(MAKE) --no-print-directory -k -j 3 build venv $(TORCH)/.ready || echo "one after the other:"  # downloads beside the compiler
+	@$(MAKE) --no-print-directory build venv
 	@$(MAKE) --no-print-directory live || echo "PyTorch could not be set up in build/torch: the live sample is left out"
 	@$(PYTHON) tests/run.py --build $(BUILD)
 

@@ -6,7 +6,7 @@
 Files of a folder are looked at together, as they are compiled, which takes a quarter of the time. Those without a finding are not looked
 at again until one of their sources, of the project's headers that they include, of their compiler's flags or of the checks has changed:
 BUILD/lint.json has a hash of all these. --afresh: all of them. --since: only what has a source, or includes a header, that differs from
-COMMIT. --recent: from the last commit that was four hours old when the newest one was made, which is what `make test` does; `make lint`
+COMMIT. --recent: from the last commit that was two hours old when the newest one was made, which is what `make test` does; `make lint`
 looks at everything. Where clang-tidy 14 is not installed nothing is checked, and the last line says "0 passed, 0 failed".
 """
 import argparse
@@ -50,7 +50,7 @@ def some_hours_before():
     """The commit that --recent compares with; None where there is none, or no repository."""
     try:
         newest = int(git("log", "-1", "--format=%ct"))
-        return git("log", "-1", f"--before={newest - 4 * 3600}", "--format=%H") or None
+        return git("log", "-1", f"--before={newest - 2 * 3600}", "--format=%H") or None
     except (OSError, ValueError, subprocess.CalledProcessError):
         return None
 
