@@ -10,6 +10,7 @@
 
 #include "estimators/facts/libraries.h"
 #include "estimators/restore/passes.h"
+#include "estimators/tape/uses.h"
 
 namespace memplan {
 
@@ -143,7 +144,9 @@ std::vector<ValueId> pretrained(const Tape& tape) {
     const std::string_view network = image_network(v.name), name = v.name;
     const bool table = v.sizes.size() == 2 && tables.count(name.substr(0, name.rfind('.'))) > 0 &&
                        std::ranges::find(widths, v.sizes[1]) != widths.end();
-    if (v.requires_grad && (table || (!network.empty() && !kernels_outside && balance.at(network) > 0)))
+    const std::string_view leaf = leaf_of(name);
+    const bool places = leaf.starts_with("pos_") || leaf.starts_with("positional") || leaf == "pe";
+    if (v.requires_grad && (table || places || (!network.empty() && !kernels_outside && balance.at(network) > 0)))
       found.push_back(id);
   }
   return found.size() < tape.parameters.size() ? found : std::vector<ValueId>();

@@ -15,7 +15,7 @@ bool has_frozen_names(const Tape& tape);
 
 /// Whether some of the parameters, and not all, may have come trained, in a model of no library: a network of
 /// convolutions that is called encoder or backbone, beside a rest without any; a table of words as wide as those of
-/// GloVe and word2vec. Such parts are often left as they are.
+/// GloVe and word2vec; positions, which may be sines. Such parts are often left as they are.
 bool has_pretrained(const Tape& tape);
 
 /// As the tape's reading says, such parameters want no gradient.

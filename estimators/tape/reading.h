@@ -56,7 +56,7 @@ struct Reading {
   bool numbers_on_host = false;    ///< tensors made from numbers are on the CPU where nothing says where they are
   bool own_adapters = true;        ///< beside low-rank adapters of the model's own all else is frozen
   bool frozen_names = false;       ///< networks with names such as "teacher" are not trained
-  bool pretrained = false;         ///< encoders of images and tables of words that may have come trained stay so
+  bool pretrained = false;         ///< encoders of images, tables of words and positions are not trained
   bool own_checkpoints = false;    ///< stretches that the model checkpoints by itself run again in the backward pass
   friend bool operator==(const Reading&, const Reading&) = default;
 };

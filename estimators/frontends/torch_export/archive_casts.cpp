@@ -222,8 +222,12 @@ Fate ArchiveCasts::rewrite(Call& call, DType type, std::string_view function) {
 void ArchiveCasts::made(const Call& call) {
   const ValueId from = value_of_argument(call, 0);
   if (call.outputs.size() != 1 || !from.valid()) return;
-  casts_[call.outputs[0].index] = {from, call.scope, call.op == "aten::to.dtype", false,
-                                   uses_up_cast(call.source) ? call.source : std::string()};
+  casts_[call.outputs[0].index] = {from,
+                                   call.scope,
+                                   call.op == "aten::to.dtype",
+                                   false,
+                                   uses_up_cast(call.source) ? call.source : std::string(),
+                                   is_made_in_line(from, call)};
   if (unseen_) tape_.exported.unseen_casts.push_back(call.outputs[0]);
   if (of_parameter_) waiting_[call.outputs[0].index] = tape_.calls.size();
 }
@@ -265,7 +269,19 @@ ValueId ArchiveCasts::meant(ValueId value, std::int32_t scope, std::string_view 
 
 ValueId ArchiveCasts::returned(ValueId value) const {
   const Cast* c = cast_at(value);
-  return c && c->used_here ? returned(c->from) : value;
+  return c && c->used_here && !(c->of_temporary && c->unnamed_in.empty()) ? returned(c->from) : value;
+}
+
+/// `x` of `logits = self.head(h).float()`: the line of the cast makes it, and gives it no name.
+bool ArchiveCasts::is_made_in_line(ValueId x, const Call& cast) const {
+  const auto maker = makers_.find(x.index);
+  if (maker == makers_.end() || cast.scope < 0 || cast.source.empty()) return false;
+  const Call& call = tape_.calls[maker->second];
+  std::int32_t child = call.scope;
+  if (child == cast.scope) return call.source == cast.source;
+  const auto parent = [&](std::int32_t s) { return tape_.scopes[static_cast<std::size_t>(s)].parent; };
+  while (child >= 0 && parent(child) != cast.scope) child = parent(child);
+  return child >= 0 && tape_.scopes[static_cast<std::size_t>(child)].source == cast.source;
 }
 
 /// softmax(scores.float(), dim=-1, dtype=dtype), and no type by its name: that of the scores before they were widened.

@@ -32,16 +32,17 @@ class ArchiveCasts {
   /// tensor itself, unless the module has no use of its own for the result and so returned it. Inside of it the tensor
   /// itself as well in other lines than `variance = x.float().pow(2).mean(-1)`, which gives the result no name.
   ValueId meant(ValueId value, std::int32_t scope, std::string_view source);
-  /// Likewise of a result of the program.
+  /// Likewise of a result of the program. `logits = self.head(h).float()` leaves no other tensor to return.
   ValueId returned(ValueId value) const;
 
  private:
   struct Cast {
     ValueId from;
     std::int32_t scope = -1;
-    bool widens = false;     ///< to a given type; else back to that of another tensor
-    bool used_here = false;  ///< by the module that made it
-    std::string unnamed_in;  ///< the line that made it, where it gives it no name; else empty
+    bool widens = false;        ///< to a given type; else back to that of another tensor
+    bool used_here = false;     ///< by the module that made it
+    std::string unnamed_in;     ///< the line that made it, where it gives it no name; else empty
+    bool of_temporary = false;  ///< only that line has what it converts
   };
   const Cast* cast_at(ValueId value) const;
   bool is_inside(std::int32_t scope, std::int32_t outer) const;
@@ -53,6 +54,7 @@ class ArchiveCasts {
   bool is_of_parameter(ValueId value) const;
   ValueId argument_of_frame(ValueId value, std::int32_t scope) const;
   void take_type_of_operand(const Call& call);
+  bool is_made_in_line(ValueId x, const Call& cast) const;
 
   Tape& tape_;
   bool unseen_ = false;                                    ///< the last rewritten: to fp32, for want of a better word

@@ -1,0 +1,47 @@
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "estimators/restore/frozen.h"
+#include "estimators/tape/tape_text.h"
+
+using namespace memplan;
+
+namespace {
+
+/// Which parameters are trained where what may have come trained is not.
+std::vector<bool> trained(const std::string& parameters, const std::string& root = "mine.Model") {
+  Tape tape = from_text("input %x float32 [4, 8]\n" + parameters + "scope 0 \"\" " + root + R"tape(
+scope 1 words torch.nn.modules.sparse.Embedding in 0
+%y = aten::tanh(%x) in 1
+return %y
+)tape");
+  tape.exported.tells_frozen = false;
+  tape.reading.pretrained = true;
+  const bool some = has_pretrained(tape);
+  freeze_by_name(tape);
+  std::vector<bool> out;
+  for (const ValueId id : tape.parameters) out.push_back(tape.values[static_cast<std::size_t>(id.index)].requires_grad);
+  CHECK(some == (std::vector<bool>(out.size(), true) != out));
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("an encoder of convolutions beside layers without any may have come trained") {
+  const std::string encoder = "parameter %encoder.features.0.weight float32 [64, 3, 3, 3]\n";
+  const std::string head = "parameter %head.weight float32 [10, 64]\n";
+  CHECK(trained(encoder + head) == std::vector{false, true});
+  // Autoencoders and segmenters train both halves.
+  CHECK(trained(encoder + "parameter %decoder.0.weight float32 [64, 3, 3, 3]\n") == std::vector{true, true});
+  CHECK(trained("parameter %encoder.layer.weight float32 [64, 64]\n" + head) == std::vector{true, true});
+  CHECK(trained(encoder + head, "torchvision.models.Model") == std::vector{true, true});
+}
+
+TEST_CASE("tables as wide as those of GloVe, and positions, may not be trained") {
+  const std::string head = "parameter %head.weight float32 [300, 300]\n";
+  CHECK(trained("parameter %words.weight float32 [1000, 300]\n" + head) == std::vector{false, true});
+  CHECK(trained("parameter %words.weight float32 [1000, 256]\n" + head) == std::vector{true, true});
+  CHECK(trained("parameter %pos_embed float32 [1, 64, 256]\n" + head) == std::vector{false, true});
+}
