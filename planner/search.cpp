@@ -69,16 +69,17 @@ class BatchSearch {
 
  private:
   /// The regions that were the smallest choice for another batch are the first that are tried. Where they do not fit,
-  /// neither does what is far smaller than their batch, and nothing else is tried where the answer is known to 1 %:
+  /// neither does what is far smaller than their batch, and nothing else is tried where the answer is nearly known:
   /// other ones seldom bring more than that.
   Probe probe_smallest(std::int64_t batch) {
     const Result<Tape> tape = tape_of(model_, setup_);
     if (!tape) return {};
+    const std::int64_t close_part = tape->calls.size() > many_calls ? 32 : planned_precision;
     const Bytes most(static_cast<std::int64_t>(limit()));
     if (known_) {
       const Result<Bytes> peak = peak_with_regions(known_->regions, *tape, setup_, device_);
-      const bool close = too_large_ - fits_ <= fits_ / planned_precision;
-      const bool hopeless = batch <= known_->batch * 2 && (close || !peak || !nearly_fits(*peak, most));
+      const bool close = too_large_ - fits_ <= fits_ / close_part;
+      const bool hopeless = batch <= known_->batch * 2 && (close || !peak || !nearly_fits(*tape, *peak, most));
       if (peak && (*peak <= most || hopeless)) return counted(batch, {*peak <= most, *peak, *peak});
     }
     Result<SmallestStep> step = smallest_step(*tape, setup_, device_);

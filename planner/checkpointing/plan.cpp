@@ -58,7 +58,7 @@ class CheckpointPlanner {
     build(profile_of_step(tape_, plain));
     Best best;
     look_at_floor(plan, best);
-    if (!step.fits && !best.found && nearly_fits(least_.peak, plan.budget)) find(plan, best);
+    if (!step.fits && !best.found && nearly_fits(tape_, least_.peak, plan.budget)) find(plan, best);
     step.fits = step.fits || best.found;
     if (least_.peak < step.peak) step.peak = least_.peak, step.regions = least_.regions;
     return step;

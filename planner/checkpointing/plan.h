@@ -40,9 +40,14 @@ Result<SmallestStep> smallest_step(const Tape& tape, const TrainingSetup& setup,
 Result<Bytes> peak_with_regions(const std::vector<CheckpointRegion>& regions, const Tape& tape,
                                 const TrainingSetup& setup, const Device& device);
 
+/// A tape of so many calls takes so long that fewer plans are tried for a batch.
+constexpr std::size_t many_calls = 250;
+
 /// Whether another choice may bring a step of this peak under the budget. What the allocator keeps apart differs by
-/// some percent between choices, not by more.
-constexpr bool nearly_fits(Bytes peak, Bytes budget) { return peak.count / 5 * 4 <= budget.count; }
+/// some percent between choices, seldom by more than 10.
+constexpr bool nearly_fits(const Tape& tape, Bytes peak, Bytes budget) {
+  return (tape.calls.size() > many_calls ? peak.count / 10 * 9 : peak.count / 5 * 4) <= budget.count;
+}
 
 /// A tape with its checkpoints, and the setup that needs no plan any more.
 struct Planned {
