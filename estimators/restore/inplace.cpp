@@ -221,8 +221,8 @@ void say_what_was_found(Tape& tape, const Found& found) {
                               tape.exported.inplace_modules.empty() ? Evidence::told_by_name : Evidence::proven_by_file,
                               About::in_place});
   if (shown)
-    tape.recovered.push_back({"in-place activations", "what later calls read of those of their class", shown,
-                              Evidence::told_by_name, About::in_place});
+    tape.recovered.push_back({"in-place activations", "what later calls read of them, or of others of their class",
+                              shown, Evidence::told_by_name, About::in_place});
   if (conditions)
     note(tape.notes, {{},
                       fmt::format("{} ops whose line writes into its argument under a condition that the file does not "

@@ -17,8 +17,7 @@ bool is_inside(const Tape& tape, std::int32_t scope, std::int32_t of) {
   return scope == of;
 }
 
-/// The last call that reads the value and is not `after` itself or in the Sequential around it; -1 where the Sequential
-/// ends with `call`, which may be what it returns.
+/// Whether a call behind the Sequential around `call` reads what it made, though the Sequential does not end with it.
 bool read_outside(const Tape& tape, std::size_t call, std::int32_t last_reader) {
   const std::int32_t scope = tape.calls[call].scope, around = scope < 0 ? -1 : scope_at(tape, scope).parent;
   if (around < 0 || scope_at(tape, around).module_class != "torch.nn.modules.container.Sequential") return false;

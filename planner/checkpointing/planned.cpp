@@ -53,7 +53,7 @@ Planned planned_for(const Tape& tape, const TrainingSetup& setup, const Device& 
   return p;
 }
 
-/// What the setup means by "optimal", before anything is run.
+/// The setup with its ranks, where they suit the tape.
 TrainingSetup checked(const Tape& tape, TrainingSetup setup) {
   const Ranks ranks = resolve(setup.parallel);
   setup.parallel = ranks;
