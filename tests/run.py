@@ -3,7 +3,7 @@
 
     python tests/run.py [--build build/release] [--only NAME …] [--timeout SECONDS]
 
-They run one after the other, but for three long ones, which run beside the others. A suite is tests/<name>/run.py (or compare.py), called with --build; its last line is "N passed, N failed". The unit
+They run one after the other, but for four long ones, which run beside the others. A suite is tests/<name>/run.py (or compare.py), called with --build; its last line is "N passed, N failed". The unit
 tests are one doctest binary. A suite that dies, hangs or says nothing counts as one failure.
 """
 import argparse
@@ -18,7 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 TIMEOUT = 20 * 60  # of one suite, in seconds, unless --timeout says otherwise
 NOT_SUITES = {"bench"}
-ASIDE = ("observe", "lint", "recording")  # half of the time: they run beside the others, which leave a core idle
+ASIDE = ("observe", "lint", "recording", "programs")  # half of the time: they run beside the others, which leave a core idle
 
 
 def suites(build):
