@@ -84,10 +84,6 @@ DeviceChoice device_of(const Options& options) {
   return choice;
 }
 
-Bytes margin_on(const Options& options, const Device& device) {
-  return options.setup.margin ? options.setup.margin->of(device.total) : default_margin(device);
-}
-
 namespace {
 
 /// A recording is a run of one version in one environment.
@@ -227,7 +223,7 @@ Answer compute(const Job& job, RunShown shown) {
   Answer a;
   a.choice = device_of(options);
   a.device_given = options.gpu.has_value();
-  a.margin = margin_on(options, a.choice.device);
+  a.margin = margin_of(options.setup, a.choice.device);
   Progress progress;
   a.setup = options.setup;
   a.path = options.argument;
@@ -243,7 +239,7 @@ Answer compute(const Job& job, RunShown shown) {
   a.judgement = judge(a.estimate, a.choice.device, a.margin);
 
   if (node_stats_wanted(options)) a.node_stats = node_stats_of(options, a.choice.device);
-  const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
+  const MarginOf margin = [&](const Device& d) { return margin_of(options.setup, d); };
   if (shown != RunShown::none) {
     a.run = run_of(tape, a.setup, a.choice.device, a.estimate);
     const bool change =

@@ -73,6 +73,5 @@ Answer compute(const Job& job, RunShown shown);
 
 /// The device of the options with --reserve applied; the H100 80GB when none is named.
 DeviceChoice device_of(const Options& options);
-Bytes margin_on(const Options& options, const Device& device);
 
 }  // namespace memplan::cli

@@ -169,7 +169,7 @@ std::optional<int> run_script(const Options& options, Observation& o, const Cach
   o.choice = device_of(options);
   o.device_given = options.gpu.has_value();
   o.context = o.choice.device.context;
-  o.margin = margin_on(options, o.choice.device);
+  o.margin = margin_of(options.setup, o.choice.device);
   int interrupted = 0;
   const TemporaryFolder folder;
   write_observer(folder.path() + "/python");

@@ -43,7 +43,7 @@ SizeAnswer compute_size(const Options& given) {
   const Job job = load_job(given);
   const Options& options = job.options;
   const Model& model = job.model;
-  const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
+  const MarginOf margin = [&](const Device& d) { return margin_of(options.setup, d); };
   const Tape tape = unwrap(tape_of(model, options.setup));
   a.dims = tape.dims;
   a.estimate = unwrap(answer_for(model, tape, options.setup, a.choice.device));

@@ -41,13 +41,13 @@ int suggest_for_session(const Options& given) {
   SuggestAnswer a;
   a.path = given.argument;
   a.choice = device_of(given);
-  a.margin = margin_on(given, a.choice.device);
+  a.margin = margin_of(given.setup, a.choice.device);
   Job job = load_job(given);
   Options& options = job.options;
   options.suggest.framework = "onnxruntime";
   Progress progress;
   progress.show("trying the options of a session");
-  const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
+  const MarginOf margin = [&](const Device& d) { return margin_of(options.setup, d); };
   a.suggestion = suggest_session(job.model, options.setup, a.choice.device, margin);
   progress.clear();
   a.parameters = a.suggestion.parameters;
@@ -79,7 +79,7 @@ int run_suggest(const Options& options) {
   SuggestAnswer a;
   a.path = options.argument;
   a.choice = device_of(options);
-  a.margin = margin_on(options, a.choice.device);
+  a.margin = margin_of(options.setup, a.choice.device);
   Progress progress;
   SuggestOptions search;
   search.knobs = parse_knobs(options);
@@ -91,7 +91,7 @@ int run_suggest(const Options& options) {
   };
   Job loaded = load_job(options);
   const Model model = searchable(std::move(loaded.model));
-  const MarginOf margin = [&](const Device& d) { return margin_on(options, d); };
+  const MarginOf margin = [&](const Device& d) { return margin_of(options.setup, d); };
   // What is pasted names the batch, also where only the file says it.
   const TrainingSetup job = with_batch(model, loaded.options.setup, batch_of(model, loaded.options.setup));
   Tapes tapes(model);

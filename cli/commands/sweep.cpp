@@ -88,7 +88,7 @@ void estimate_row(const Model& model, const Options& options, Row& row) {
     return;
   }
   row.estimate = *e;
-  row.judgement = judge(*e, choice.device, margin_on(options, choice.device));
+  row.judgement = judge(*e, choice.device, margin_of(options.setup, choice.device));
 }
 
 Grid run_grid(const Parsed& parsed, const Options& first) {

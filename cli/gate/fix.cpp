@@ -23,7 +23,7 @@ std::vector<Candidate> candidates(const Options& options, const Json& report, By
   const Json& s = report.at("summary");
   const Bytes above(s.at("high_bytes").get<std::int64_t>() - s.at("peak_bytes").get<std::int64_t>());
   const MarginOf margin = [&](const Device& device) {
-    const Bytes asked = margin_too ? margin_on(options, device) : Bytes(0);
+    const Bytes asked = margin_too ? margin_of(options.setup, device) : Bytes(0);
     return std::max(asked, device.total - wanted - above);
   };
   SuggestOptions search;

@@ -95,6 +95,9 @@ struct Estimate {
 /// Safety headroom unless the user gives one: 5 % of the device, at least 512 MiB.
 Bytes default_margin(const Device& device);
 
+/// What the setup wants to stay free on the device: its own margin, or the default one.
+Bytes margin_of(const TrainingSetup& setup, const Device& device);
+
 /// Judges process bytes against the device: fits when high <= usable and leaves the margin free, tight when all of the
 /// range still fits, no-fit when none of it does, unknown when the limit lies inside of the range. What the context may
 /// take beyond its usual figure may come out of the margin.

@@ -8,6 +8,10 @@ namespace memplan {
 
 Bytes default_margin(const Device& device) { return std::max(Bytes(device.total.count / 20), Bytes::mib(512)); }
 
+Bytes margin_of(const TrainingSetup& setup, const Device& device) {
+  return setup.margin ? setup.margin->of(device.total) : default_margin(device);
+}
+
 Bytes context_above(const Estimate& e) {
   Bytes above;
   for (const RangeSource& s : e.sources)

@@ -255,8 +255,9 @@ void recover_inplace(Tape& tape) {
     if (!written_into(tape, call)) continue;
     const std::string_view base = without_overload(call.op);
     const std::string rest = call.op.substr(6 + base.size());
+    const bool is_open = std::ranges::binary_search(open, i);
     bool by_module = false, by_line = false;
-    if (std::ranges::binary_search(open, i)) {
+    if (is_open) {
       by_module = seen.in_place(i) || (tape.reading.in_place == InPlaceReading::wherever && !seen.makes_new(i));
       if (!seen.makes_new(i)) ++(seen.in_place(i) ? shown : options);
     } else if (holds(activations, base)) {
@@ -280,7 +281,7 @@ void recover_inplace(Tape& tape) {
     }
     if (!by_module && !by_line) continue;
     call.op = base == "bernoulli" ? "aten::bernoulli_.float" : "aten::" + std::string(base) + "_" + rest;
-    if (!std::ranges::binary_search(open, i)) ++(by_module ? modules : lines);
+    if (!is_open) ++(by_module ? modules : lines);
   }
   const std::int64_t noises = recover_noise(tape, in_place);
   if (noises)

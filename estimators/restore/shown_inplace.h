@@ -14,8 +14,8 @@ std::int32_t owner_of(const Tape& tape, std::int32_t scope);
 
 /// Of activations with a module of their own. In place: `x + self.block(x)` reads what the first activation of an
 /// nn.Sequential made, though that is not what the Sequential returns; so it is `x` itself that was changed. A new
-/// tensor: what stood there before is read later. Where neither is seen, the others of the same class tell: whoever
-/// writes nn.ReLU(inplace=True) once, does so throughout.
+/// tensor: what stood there before is read later. Where neither is seen, the others tell: whoever writes
+/// nn.ReLU(inplace=True) once does so throughout, or in that class where another one makes a new tensor.
 class ShownInplace {
  public:
   /// `candidates`: the calls of such activations, ascending.

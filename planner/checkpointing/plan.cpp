@@ -75,8 +75,7 @@ class CheckpointPlanner {
  private:
   CheckpointPlan unplanned() {
     CheckpointPlan plan;
-    const Margin margin = setup_.margin.value_or(Margin{default_margin(device_), 0});
-    plan.budget = setup_.checkpoint_budget.value_or(device_.total - margin.of(device_.total)) - room_;
+    plan.budget = setup_.checkpoint_budget.value_or(device_.total - margin_of(setup_, device_)) - room_;
     seconds_ = unwrap(call_seconds(tape_, setup_, device_));
     return plan;
   }

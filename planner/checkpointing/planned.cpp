@@ -61,6 +61,11 @@ TrainingSetup checked(const Tape& tape, TrainingSetup setup) {
   return setup;
 }
 
+/// Whether the verdict is `fits` by what is known of an estimate, with its range or without.
+auto where_it_fits(const Device& device, Bytes margin) {
+  return [&device, margin](const Estimate& e) { return judge(e, device, margin).verdict == Verdict::fits; };
+}
+
 struct Answered {
   Planned planned;
   Estimate estimate;
@@ -78,19 +83,19 @@ Answered with_room(const Tape& tape, const TrainingSetup& given, const Device& d
   Answered first = answered(planned_for(tape, setup, device, Bytes()));
   // A budget bounds what PyTorch's counter says, not the card.
   if (setup.checkpoint_budget || setup.mode != Mode::training) return first;
-  const Bytes margin = setup.margin.value_or(Margin{default_margin(device), 0}).of(device.total);
-  const auto fits = [&](const Estimate& e) { return judge(e, device, margin).verdict == Verdict::fits; };
+  const Bytes margin = margin_of(setup, device);
+  const auto fits = where_it_fits(device, margin);
   if (fits(first.estimate)) return first;
   const Bytes peak = first.estimate.peak.process, high = first.estimate.high.process;
   const Bytes over =
       std::max(std::max(peak, high - context_above(first.estimate)) - (device.total - margin), high - device.total);
   // What the plan leaves free by itself is no room for a range that goes beyond it.
   const Bytes room = over + std::max(Bytes(), device.total - margin - peak);
-  const Result<Answered> second = catching([&] { return answered(planned_for(tape, setup, device, room)); });
-  if (second && fits(second->estimate)) return *second;
-  const Result<Answered> third =
+  Result<Answered> second = catching([&] { return answered(planned_for(tape, setup, device, room)); });
+  if (second && fits(second->estimate)) return std::move(*second);
+  Result<Answered> third =
       catching([&] { return answered(with_regions(tape, setup, unwrap(smallest_step(tape, setup, device)).regions)); });
-  return third && fits(third->estimate) ? *third : first;
+  return third && fits(third->estimate) ? std::move(*third) : std::move(first);
 }
 
 /// An estimate, with its range where `wants_range` says so; up to `limit`, where there is one.
@@ -108,11 +113,6 @@ auto ranged(const Model& model, const Device& device, const Wanted& wants_range,
 template <class Run>
 Estimate estimated(const Tape& tape, const TrainingSetup& setup, const Device& device, const Run& run) {
   return setup.checkpoint_optimal ? with_room(tape, setup, device, run).estimate : run(tape, setup);
-}
-
-/// Where the verdict would be `fits` without a range.
-auto where_it_fits(const Device& device, Bytes margin) {
-  return [&device, margin](const Estimate& e) { return judge(e, device, margin).verdict == Verdict::fits; };
 }
 
 bool always(const Estimate&) { return true; }

@@ -27,11 +27,17 @@ def pasted(build, python, library):
     return (int(found[1]), int(found[2])) if found else (0, 1)
 
 
+def estimate(build, name, *words):
+    """The report of a shipped model with planned checkpoints."""
+    model = os.path.join(HERE, "..", "..", "data", "models", name)
+    done = subprocess.run([os.path.join(build, "memplan"), "estimate", model, *words, "--checkpoint", "optimal", "--exit-zero", "--format", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True)
+    return json.loads(done.stdout)
+
+
 def ranges(build):
     """The range of a planned setup is that of the plan: without its checkpoints other readings of this file need 190 GiB."""
-    words = ["estimate", os.path.join(HERE, "..", "..", "data", "models", "t5-small.onnx.gz"), "--gpu", "80GB", "--batch", "4000", "--checkpoint", "optimal", "--no-search", "--exit-zero"]
-    done = subprocess.run([os.path.join(build, "memplan"), *words, "--format", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    told = json.loads(done.stdout)
+    told = estimate(build, "t5-small.onnx.gz", "--gpu", "80GB", "--batch", "4000", "--no-search")
     peak, high = told["counters"]["process_bytes"], told["ranges"]["process_bytes"]["high_bytes"]
     good = peak <= high <= 1.1 * peak
     if not good:
@@ -39,18 +45,12 @@ def ranges(build):
     return (1, 0) if good else (0, 1)
 
 
-def estimate(build, *words):
-    done = subprocess.run([os.path.join(build, "memplan"), "estimate", *words, "--checkpoint", "optimal", "--exit-zero", "--format", "json"], stdout=subprocess.PIPE, text=True)
-    return json.loads(done.stdout)
-
-
 def largest(build):
     """The largest batch that an answer names fits when it is asked for: its plan leaves room for its range."""
     passed = failed = 0
     for name, gpu in (("bert-base.onnx", "24GB"), ("pt2/unet.pt2", "24GB"), ("pt2/alexnet.pt2", "8GB"), ("moe_lm.onnx", "24GB")):
-        words = [os.path.join(HERE, "..", "..", "data", "models", name), "--gpu", gpu]
-        batch = estimate(build, *words)["alternatives"]["largest_batch"]["batch"]
-        verdict = estimate(build, *words, "--batch", str(batch), "--no-search")["summary"]["verdict"]
+        batch = estimate(build, name, "--gpu", gpu)["alternatives"]["largest_batch"]["batch"]
+        verdict = estimate(build, name, "--gpu", gpu, "--batch", str(batch), "--no-search")["summary"]["verdict"]
         good = batch > 1 and verdict == "fits"
         if not good:
             print(f"FAILED {name}: the largest batch, {batch}, is said to be '{verdict}'")
