@@ -30,8 +30,8 @@ def suites(build):
             if name not in NOT_SUITES and os.path.isfile(path):
                 found[name] = [sys.executable, path, "--build", build]
                 break
-    # Both take as long as half of the other suites together, so a commit runs a part of them (CONTRIBUTING.md: how to run all).
-    for name, part in (("lint", "--recent"), ("observe", "--turn")):
+    # They take as long as the other suites together, so a commit runs a part of them (CONTRIBUTING.md: how to run all).
+    for name, part in (("lint", "--recent"), ("observe", "--turn"), ("programs", "--turn")):
         if name in found:
             found[name].append(part)
     return found

@@ -79,9 +79,10 @@ namespace {
 
 /// Parts of names of networks that are run and not trained, as people write them.
 bool names_frozen(std::string_view module) {
-  constexpr std::string_view words[] = {"teacher", "target", "ema",   "frozen",     "reference", "ref",
-                                        "vgg",     "vgg16",  "vgg19", "perceptual", "lpips",     "pretrained",
-                                        "static",  "fixed",  "old",   "shadow",     "momentum"};
+  constexpr std::string_view words[] = {"teacher", "target", "ema",          "frozen",     "reference", "ref",
+                                        "vgg",     "vgg16",  "vgg19",        "perceptual", "lpips",     "pretrained",
+                                        "static",  "fixed",  "old",          "shadow",     "momentum",  "netD",
+                                        "D",       "disc",   "discriminator"};
   for (std::size_t i = 0; i <= module.size();) {
     const std::size_t end = std::min(module.find('_', i), module.size());
     if (std::ranges::find(words, module.substr(i, end - i)) != std::end(words)) return true;
@@ -128,6 +129,10 @@ std::vector<ValueId> pretrained(const Tape& tape) {
     if (s.module_class == "torch.nn.modules.sparse.Embedding") tables.insert(s.path);
   constexpr std::array<std::int64_t, 4> widths{50, 100, 200, 300};
   const auto is_kernel = [](const TapeValue& v) { return v.sizes.size() == 4; };
+  std::set<std::string_view> shifts;  // paths of 1x1 convolutions of colours: MeanShift of EDSR
+  for (const ValueId id : tape.parameters)
+    if (const TapeValue& v = value_of(tape, id); v.sizes == std::vector<std::int64_t>{3, 3, 1, 1})
+      shifts.insert(std::string_view(v.name).substr(0, v.name.rfind('.')));
   const bool kernels_outside = std::ranges::any_of(tape.parameters, [&](ValueId id) {
     const TapeValue& v = value_of(tape, id);
     return is_kernel(v) && image_network(v.name).empty();
@@ -146,7 +151,9 @@ std::vector<ValueId> pretrained(const Tape& tape) {
                        std::ranges::find(widths, v.sizes[1]) != widths.end();
     const std::string_view leaf = leaf_of(name);
     const bool places = leaf.starts_with("pos_") || leaf.starts_with("positional") || leaf == "pe";
-    if (v.requires_grad && (table || places || (!network.empty() && !kernels_outside && balance.at(network) > 0)))
+    const bool shift = shifts.contains(name.substr(0, name.rfind('.')));
+    if (v.requires_grad &&
+        (table || places || shift || (!network.empty() && !kernels_outside && balance.at(network) > 0)))
       found.push_back(id);
   }
   return found.size() < tape.parameters.size() ? found : std::vector<ValueId>();

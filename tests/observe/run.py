@@ -377,10 +377,8 @@ def test_live_killed():
 
 def whose_turn(names):
     """Of the live tests those of this commit, and those that a user would meet first; all where there is no repository."""
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip()
     live = [name for name in names if name.startswith("test_live")]
-    chosen = set(live[int(commit, 16) % 3::3]) if commit else set(live)
-    skipped = set(live) - chosen - {"test_live_counters_are_the_scripts_own", "test_live_exit_codes", "test_live_killed"}
+    skipped = set(live) - set(build_tree.whose_turn(live, 3)) - {"test_live_counters_are_the_scripts_own", "test_live_exit_codes", "test_live_killed"}
     return [name for name in names if name not in skipped]
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Generated programs and whole models, exported and estimated, against PyTorch's own counters on the emulated GPU (docs/zoo.md).
 
-    python tests/programs/run.py --build build/release                             the sample of the tests
+    python tests/programs/run.py --build build/release                             the sample of the tests; with --turn a third of it, by the commit
     python tests/programs/run.py --search [--random 100] [--only one/0] [--build …]   all of them: a search for causes
     python tests/programs/run.py --search --only sealed/                           totals of models that nobody looks at
     python tests/programs/run.py --search --only sealed/ --recordings              by recordings of the models as well (half a minute per model)
@@ -27,7 +27,8 @@ import naming
 FOLDER = os.environ.get("MEMPLAN_PROGRAMS", os.path.join(ROOT, "build", "programs"))
 # y = one of these; a method or a model of one of these names.
 NAMED = ["dense/000", "dense/014h", "dense/031h", "model/distill", "model/siamese_triplet", "model/vit_masked", "model/contrastive", "model/parallel_norms", "model/converted", "model/grouped_query",
-         "model/two_heads", "model/unfolded", "model/checkpointed_blocks", "model/checkpointed_steps", "model/one_dimensional", "model/windows", "model/nested", "model/views", "model/judged", "model/scaled", "model/translator", "model/widened"]
+         "model/two_heads", "model/unfolded", "model/checkpointed_blocks", "model/checkpointed_steps", "model/one_dimensional", "model/windows", "model/nested", "model/views", "model/judged", "model/scaled", "model/translator", "model/widened",
+         "model/dictation"]
 SAMPLE = ["(h - h.mean(-1, keepdim=True)) / (h.std(-1, keepdim=True) + 1e-6)", "torch.nan_to_num(h)", "F.cosine_similarity(h, x, dim=-1).unsqueeze(-1) * h", "h - 1 / (1 + h.abs())",
           "h.sort(dim=1)[0]", "F.dropout1d(h.transpose(1, 2), 0.1, self.training).transpose(1, 2)", "h * torch.sigmoid(x)", "h / h.norm()", "torch.special.expit(h)",
           "F.pad(h.transpose(1, 2), (1, 1), mode='reflect').transpose(1, 2)[:, 1:-1]", "F.interpolate(h.transpose(1, 2), scale_factor=2.0).transpose(1, 2)[:, ::2]", "torch.bernoulli(h.sigmoid()) * h", "self.bn(h.transpose(1, 2)).transpose(1, 2)"]
@@ -45,11 +46,18 @@ def ask(task, names, python, more=None):
     return dict(json.loads(line) for line in done.stdout.splitlines())
 
 
+def sample(sources, turn):
+    """The programs of the tests, or every third of them."""
+    names = [n for n, s in sources.items() if n in NAMED or any(f" y = {e}\n" in s for e in SAMPLE)]
+    assert len(names) == len(SAMPLE + NAMED)
+    return build_tree.whose_turn(sorted(names), 3) if turn else names
+
+
 def prepare(options, python, library):
-    """Sources, exports and truths of the programs asked for; {name: {set-up: truth}}."""
+    """Sources, exports and truths of the programs asked for; {name: {set-up: truth}}, none for a program without a truth."""
     sources = {n: s for n, s in generate.programs(options.random).items() if re.search(options.only, n)}
     if not options.search:
-        sources = {n: s for n, s in sources.items() if n in NAMED or any(f" y = {e}\n" in s for e in SAMPLE)}
+        sources = {n: sources[n] for n in sample(sources, options.turn)}
     kept = os.path.join(FOLDER, "truths.json")
     truths = json.load(open(kept)) if os.path.exists(kept) else {}
     changed = []
@@ -76,7 +84,7 @@ def prepare(options, python, library):
         for name, why in ask("record", missing, python, with_device).items() if missing else ():
             if why and not is_sealed(name):
                 print(f"{name}: no recording: {why['failed'].splitlines()[-1][:100]}")
-    return {n: truths[n] for n in sources if n in truths}
+    return {n: truths.get(n, {}) for n in sources}
 
 
 def estimate(memplan, path, flags, python):
@@ -113,6 +121,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default=os.path.join(ROOT, "build", "release"))
     parser.add_argument("--search", action="store_true", help="all programs, not the sample of the tests")
+    parser.add_argument("--turn", action="store_true", help="every third program of the sample, by the commit")
     parser.add_argument("--random", type=int, default=100, metavar="N", help="random programs beside those of one expression")
     parser.add_argument("--only", default="", metavar="PATTERN")
     parser.add_argument("--recordings", action="store_true", help="record the programs as well")
@@ -129,7 +138,7 @@ def main():
                 print(name, setup, "  ".join(said))
     if not options.search:
         passed = sum(t["exact"] for t in totals.values())
-        failed = len(SAMPLE + NAMED) * len(naming.SETUPS) * len(totals) - passed  # what has no export or truth counts, too
+        failed = len(truths) * len(naming.SETUPS) * len(totals) - passed  # what has no export or truth counts, too
         print(f"{passed} passed, {failed} failed")
         return 1 if failed else 0
     print("| route | runs | requested exact | outside of the range |\n|---|---|---|---|")

@@ -7,6 +7,7 @@
 
 #include "estimators/frontends/onnx/changed_graph.h"
 #include "estimators/frontends/onnx/folded.h"
+#include "estimators/frontends/onnx/fx_rewrites.h"
 #include "estimators/frontends/onnx/fx_text.h"
 #include "estimators/frontends/onnx/metadata.h"
 #include "estimators/tape/uses.h"
@@ -133,6 +134,12 @@ std::string_view call_of_same(std::string_view op, const GraphNode& reader, bool
 bool is_bound(const Graph& graph, const FxGroup& call) {
   const std::string& op = graph.nodes[at(call.nodes.back())].op_type;
   return call.nodes.size() == 1 && (op == "Clip" || op == "Relu");
+}
+
+bool gives_one(const FxGroup& call) {
+  const std::string_view target = call.text.target;
+  const bool norm = target.find("native_batch_norm") != target.npos;
+  return (norm || outputs_of(op_of_target(target)) == 1) && target.find("aten") != target.npos;
 }
 
 bool counts_sizes(std::string_view op) {

@@ -69,6 +69,9 @@ bool is_bound(const Graph& graph, const FxGroup& call);
 /// Names of traced sizes count with those of tensors: a number that is left out proves nothing.
 bool counts_sizes(std::string_view op);
 
+/// An ATen call of one result, or a norm, whose others nobody reads.
+bool gives_one(const FxGroup& call);
+
 /// A conversion to another type makes a tensor: `mask.to(x.dtype)` of booleans.
 bool converts(const Graph& graph, const FxGroup& call);
 

@@ -93,6 +93,63 @@ std::optional<GraphValueId> other_zeros(const View& v, const FxGroup& group, std
   return std::nullopt;
 }
 
+/// What a layer reads and an optimizer joined with the layer's own nodes or took out.
+struct Lost {
+  std::size_t place = 0;  ///< in places_of
+  GraphValueId of = -1;   ///< what the call that is gone read
+  Sizes order;            ///< of a permute; empty: a copy
+};
+
+/// Where a call has its input and, after it, its states.
+std::vector<Arg*> places_of(Call& call) {
+  std::vector<Arg*> out;
+  if (call.args.size() < 2) return out;
+  out.push_back(&call.args[0]);
+  if (auto* states = std::get_if<Arg::List>(&call.args[1].value))
+    for (Arg& state : *states) out.push_back(&state);
+  else
+    out.push_back(&call.args[1]);
+  return out;
+}
+
+/// "x.permute(0, 2, 1)" of a layer with `batch_first`, whose own transposition is one with it, and
+/// "h.expand(2, -1, -1).contiguous()" of a state.
+std::optional<Lost> lost_at(const View& v, const FxGroup& group, std::size_t place, std::string_view name) {
+  const auto layer = std::ranges::find_if(group.nodes, [&](std::int32_t n) { return is_recurrent(v.node(n)); });
+  if (layer == group.nodes.end()) return std::nullopt;
+  const std::string_view op = op_of_name(name);
+  const GraphValueId read = v.input(*layer, place == 0 ? 0 : 4 + place);
+  const std::int32_t by = v.producer(read);
+  if (by < 0 || v.node(by).inputs.empty()) return std::nullopt;
+  const std::string& made_by = v.node(by).op_type;
+  if (place > 0) {
+    const bool copy = (op == "clone" || op == "contiguous") && made_by == "Slice";  // the layer's own part
+    return copy ? std::optional(Lost{place, v.input(by, 0), {}}) : std::nullopt;
+  }
+  const auto order = v.at(by).list("perm");
+  if ((op != "permute" && op != "transpose") || made_by != "Transpose" ||
+      std::ranges::find(group.nodes, by) == group.nodes.end() || !order ||
+      !std::ranges::is_permutation(*order, Sizes{0, 1, 2}))
+    return std::nullopt;
+  return Lost{place, v.input(by, 0), {(*order)[1], (*order)[0], (*order)[2]}};
+}
+
+/// Those of a call with names instead of values, which lose their places in it.
+std::vector<Lost> take_lost(const View& v, const FxGroup& group, const FxProgram& program,
+                            const std::unordered_map<std::string_view, GraphValueId>& names, Call& call) {
+  std::vector<Lost> out;
+  const std::vector<Arg*> places = places_of(call);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const auto* id = std::get_if<ValueId>(&places[i]->value);
+    const std::string_view name = id ? program.names[static_cast<std::size_t>(id->index)] : std::string_view{};
+    const auto lost = id && !names.contains(name) ? lost_at(v, group, i, name) : std::nullopt;
+    if (!lost) continue;
+    out.push_back(*lost);
+    *places[i] = Arg{};
+  }
+  return out;
+}
+
 std::int64_t hidden_size(const GraphNode& node) {
   const auto it = node.attributes.find("hidden_size");
   const auto* n = it != node.attributes.end() ? std::get_if<std::int64_t>(&it->second) : nullptr;
@@ -109,6 +166,8 @@ std::optional<Found> match_call(const View& v, const FxGroup& group, const FxPro
   call->args = group.text.args;
   bool known = true, of_other_call = false;
   Found f;
+  const std::vector<Lost> lost = take_lost(v, group, program, names, *call);
+  for (const Lost& each : lost) f.reads.push_back(each.of);
   replace_values(*call, [&](ValueId name) {
     const std::string_view text = program.names[static_cast<std::size_t>(name.index)];
     const auto it = names.find(text);
@@ -122,11 +181,16 @@ std::optional<Found> match_call(const View& v, const FxGroup& group, const FxPro
   });
   if (!known) return std::nullopt;
   f.nodes = group.nodes;
+  for (const auto& [id, which] : *results) f.makes.push_back(id);
   f.op = "ATen calls";
   f.from = "the exporter's fx_node text";
-  f.emit = [call, of_other_call, results = *results, name = std::string(group.text.name)](Emit& e) {
+  f.emit = [call, of_other_call, lost, results = *results, name = std::string(group.text.name)](Emit& e) {
     Call c = *call;
     replace_values(c, [&](ValueId id) { return Arg{e.tensor(id.index)}; });
+    const std::vector<Arg*> places = places_of(c);
+    for (const auto& [place, of, order] : lost)
+      *places[place] = {order.empty() ? e.call("aten::clone", {{e.tensor(of)}})
+                                      : e.call("aten::permute", {{e.tensor(of)}, list_of(order)})};
     part_states(c, of_other_call, e);
     rewrite(c, e.setup);
     c.scope = e.scope;

@@ -40,6 +40,8 @@ bool OpenUsers::take(std::int32_t group) {
   return true;
 }
 
+bool OpenUsers::none_left(std::int32_t group) const { return open_[static_cast<std::size_t>(group)] == 0; }
+
 LeftOut::LeftOut(const FxProgram& program) {
   for (const FxGroup& group : program.groups)
     if (group.name >= 0)

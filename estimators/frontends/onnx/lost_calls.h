@@ -23,6 +23,8 @@ class OpenUsers {
   OpenUsers(const Graph& graph, const FxProgram& program);
   /// A call that came back is one of them. False where none is left.
   bool take(std::int32_t group);
+  /// All of its users are in the file: one more call cannot have read the same tensor.
+  bool none_left(std::int32_t group) const;
 
  private:
   std::vector<std::int64_t> open_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "estimators/frontends/onnx/folded.h"
+#include "estimators/frontends/onnx/values.h"
 
 namespace memplan::onnx_format {
 
@@ -59,6 +60,7 @@ std::unordered_map<std::string, std::string> LostTwins::read_twins(GraphNode& no
   for (GraphValueId& id : node.inputs) {
     const auto stored = graph_.initializers.find(id);
     if (stored == graph_.initializers.end() || !is_within(stored->second.name, apart.root)) continue;
+    if (!may_be_merged(stored->second.sizes)) continue;  // one tensor with two names
     const std::string twin = moved(stored->second.name, apart);
     const auto mine = lines_.find(stored->second.name), its = lines_.find(twin);
     if (!missing_.contains(twin) || mine == lines_.end() || its == lines_.end()) continue;

@@ -1,11 +1,15 @@
 #include "estimators/frontends/onnx/shared_steps.h"
 
 #include <algorithm>
+#include <cctype>
+#include <optional>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "estimators/frontends/onnx/changed_graph.h"
+#include "estimators/frontends/onnx/fx_recurrent.h"
 #include "estimators/frontends/onnx/insert_nodes.h"
 #include "estimators/frontends/onnx/metadata.h"
 
@@ -31,9 +35,34 @@ class StepParter {
   /// A step of another call of the same op, and not that call's result.
   bool is_shared(GraphValueId id, std::int32_t group) const {
     const std::int32_t by = id < 0 ? -1 : nodes_.maker[at(id)];
-    if (by < 0 || nodes_.group[at(by)] == group) return false;
+    if (by < 0 || nodes_.group[at(by)] < 0 || nodes_.group[at(by)] == group) return false;
     const FxGroup& other = program_.groups[at(nodes_.group[at(by)])];
     return other.name >= 0 && by != other.nodes.back() && other.text.target == program_.groups[at(group)].text.target;
+  }
+
+  /// "sub" of `((y - x) ** 2).mean()` where the first step of another call, mse_loss of the same y and x, stands for
+  /// it: the one name of the call's text that is gone, of the op of that step. Empty where the value is no such step.
+  std::string_view lost_name(GraphValueId id, std::int32_t group) {
+    const std::int32_t by = id < 0 ? -1 : nodes_.maker[at(id)];
+    if (by < 0 || nodes_.group[at(by)] < 0 || nodes_.group[at(by)] == group) return {};
+    const FxGroup& other = program_.groups[at(nodes_.group[at(by)])];
+    const GraphNode& step = old_.nodes[at(by)];
+    const bool first = std::ranges::none_of(step.inputs, [&](GraphValueId input) {
+      return input >= 0 && nodes_.maker[at(input)] >= 0 &&
+             nodes_.group[at(nodes_.maker[at(input)])] == nodes_.group[at(by)];
+    });
+    if (other.name < 0 || by == other.nodes.back() || !first || is_recurrent(other)) return {};
+    if (!names_) names_ = values_of_names(old_, program_);
+    std::vector<std::string_view> lost;
+    const auto look = [&](ValueId name) {
+      const std::string_view text = program_.names[at(name.index)];
+      if (!names_->contains(text) && std::ranges::find(lost, text) == lost.end()) lost.push_back(text);
+    };
+    for (const Arg& a : program_.groups[at(group)].text.args) for_each_value(a, look);
+    if (lost.size() != 1 ||
+        !std::ranges::equal(op_of_name(lost[0]), step.op_type, {}, {}, [](unsigned char c) { return std::tolower(c); }))
+      return {};
+    return lost[0];
   }
 
   /// Nodes that the value is made with, in order, within the call that has them.
@@ -60,6 +89,11 @@ class StepParter {
     });
   }
 
+  /// The last state of a layer that the other call is, one more of its results.
+  bool is_state(const std::vector<std::int32_t>& steps) const {
+    return std::ranges::any_of(steps, [&](std::int32_t n) { return is_recurrent(old_.nodes[at(n)]); });
+  }
+
   void look(std::int32_t group) {
     const FxGroup& call = program_.groups[at(group)];
     std::unordered_map<GraphValueId, GraphValueId> own;
@@ -70,11 +104,18 @@ class StepParter {
           g_.write().nodes[at(n)].inputs[i] = it->second;
           continue;
         }
+        if (const std::string_view name = lost_name(id, group); !name.empty()) {
+          copy(nodes_.maker[at(id)], call, own);
+          g_.write().nodes[at(n)].inputs[i] = own.at(id);
+          g_.write().values[at(own.at(id))].name = name;
+          before_[at(call.nodes.front())].back().metadata.erase(fx_node_key);
+          continue;
+        }
         if (!is_shared(id, group)) continue;
         std::vector<std::int32_t> steps;
         gather(id, steps);
         copied_ += steps.size();
-        if (copied_ > most_steps || !reads_results(steps)) continue;
+        if (copied_ > most_steps || !reads_results(steps) || is_state(steps)) continue;
         for (std::int32_t step : steps) copy(step, call, own);
         g_.write().nodes[at(n)].inputs[i] = own.at(id);
       }
@@ -103,6 +144,7 @@ class StepParter {
   const FxProgram& program_;
   const GroupedNodes nodes_;
   NodesBefore before_;
+  std::optional<ValuesOfNames> names_;  ///< when they are asked for first
   std::size_t copied_ = 0;
 };
 

@@ -183,9 +183,7 @@ class Parter {
     const AlikeCalls::Made elsewhere = other ? AlikeCalls::Made() : alike_.made_elsewhere(reader, name, by);
     for (const auto& [mine, its] : elsewhere)
       if (std::ranges::find(chain, mine) == chain.end()) chain.push_back(mine);
-    std::ranges::sort(chain, [&](std::int32_t a, std::int32_t b) {
-      return program_.groups[at(a)].nodes.back() < program_.groups[at(b)].nodes.back();
-    });
+    std::ranges::sort(chain, {}, [&](std::int32_t k) { return program_.groups[at(k)].nodes.back(); });
     return copy(chain, reader, name, by, before, apart, elsewhere);
   }
 
@@ -206,13 +204,14 @@ class Parter {
       const std::int32_t from = result_of_[at(r.id)];
       if (from < 0) continue;
       const FxGroup& group = program_.groups[at(from)];
-      const bool norm = group.text.target.find("native_batch_norm") != std::string_view::npos;
-      if (!norm && outputs_of(op_of_target(group.text.target)) != 1) continue;
-      if (program_.is_list[at(group.name)] || group.text.target.find("aten") == std::string_view::npos) continue;
+      if (!gives_one(group) || program_.is_list[at(group.name)]) continue;
       const std::string_view module = module_of_node(old_.nodes[at(group.nodes.back())]);
-      if (root.empty() ? module != root : !is_within(module, root)) continue;
       const std::string_view op = op_of_name(group.text.name);
-      if (counts_sizes(op) ? other : left_out_.may_be(op, before, other)) gather(from, root, other, before, chain);
+      bool again = counts_sizes(op) ? other : left_out_.may_be(op, before, other);
+      // Beside the module only what the file has for the other call alone: "D(torch.cat((x, y), 1))".
+      if (root.empty() ? module != root : !is_within(module, root))
+        again = other && is_within(root, module) && users_.none_left(from);
+      if (again) gather(from, root, other, before, chain);
     }
   }
 

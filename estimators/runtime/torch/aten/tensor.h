@@ -196,6 +196,7 @@ struct TensorBody : Pooled<TensorBody> {
   bool requires_grad_leaf = false;  ///< a leaf that wants a gradient
   bool on_host = false;             ///< CPU tensor: no device memory; 0-dim ones mix with device tensors
   bool is_view = false;
+  bool holds_base = true;  ///< of a view: not of one made with set_(), which only shares the storage
   /// A view made without gradients of what wants one: PyTorch's requires_grad() asks its base
   /// (DifferentiableViewMeta, torch/csrc/autograd/variable.h).
   bool shows_trained = false;

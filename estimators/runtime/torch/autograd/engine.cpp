@@ -31,8 +31,8 @@ void accumulate(Run& r, Tensor& slot, Tensor&& incoming) {
   Tensor cut;
   if (!incoming->is_view && incoming->storage->bytes > incoming->bytes().count) cut = r.empty_like(slot);
   // A view holds its base and so a second reference to the memory, even where gradients are off.
-  const bool in_place =
-      slot.use_count() == 1 && slot->storage->refs == 1 && !slot->is_view && is_non_overlapping_and_dense(*slot);
+  const bool in_place = slot.use_count() == 1 && slot->storage->refs == 1 && !(slot->is_view && slot->holds_base) &&
+                        is_non_overlapping_and_dense(*slot);
   if (in_place) return;
   slot = op::pointwise(r, {slot, incoming}, op::result_type({slot, incoming}));
 }

@@ -91,6 +91,8 @@ TensorList cudnn_rnn_backward(Run& r, const Rnn& n, Node& node, const TensorList
     Tensor flat = r.empty({elements}, d);
     Tensor workspace = units(r, n, x, 2 * n.gates, Category::workspace);
     TensorList views = pieces_of(r, flat, sizes);
+    // get_parameters in RNN.cpp makes them with set_(): when the others are gone, the last one is summed in place.
+    for (const Tensor& view : views) view->holds_base = false;
     // Without biases the views do not match the layer's own list, and are copied.
     for (int i = 1; i <= count; ++i) out[i] = n.bias ? views[i - 1] : r.empty(sizes[i - 1], d);
     views.clear();
