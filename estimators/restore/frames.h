@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -113,6 +114,25 @@ class Frames {
     return bound_next(scope, lines[i].last, name);
   }
 
+  /// Where "x[i] = x[i].contiguous()" puts another tensor in the place of `value`, which line `i` had put there; -1:
+  /// nowhere that is seen.
+  std::int32_t replaced(std::int32_t scope, std::size_t i, ValueId value) const {
+    const auto& lines = frame(scope).lines;
+    const std::string& name = binding(lines[i]).collects;
+    for (std::size_t j = i + 1, looked = 0; j < lines.size() && looked < 8; ++j) {
+      if (name.empty() || binding(lines[j]).collects != name) continue;
+      ++looked;
+      const std::string_view line = text(scope, lines[j]), place = line.substr(0, line.find(']') + 1);
+      const auto calls = std::span(tape_.calls)
+                             .subspan(static_cast<std::size_t>(lines[j].first),
+                                      static_cast<std::size_t>(lines[j].last - lines[j].first + 1));
+      if (!place.empty() && line.find(place, place.size()) != line.npos &&
+          std::ranges::any_of(calls, [&](const Call& c) { return reads(c, value); }))
+        return lines[j].last;
+    }
+    return -1;
+  }
+
   /// Whether a line after line `i` binds the name.
   bool binds_later(std::int32_t scope, std::size_t i, std::string_view name) const {
     const auto& lines = frame(scope).lines;
@@ -136,6 +156,21 @@ class Frames {
     std::vector<std::vector<std::int32_t>> rebound;  ///< per line and position among its targets
     std::int32_t last_child = -1;
   };
+
+  /// What the frame's own line says, without its place.
+  std::string_view text(std::int32_t scope, const Line& line) const {
+    const Call& first = tape_.calls[static_cast<std::size_t>(line.first)];
+    const std::int32_t child = child_towards(scope, first.scope);
+    const std::string_view source = child < 0 ? first.source : tape_.scopes[static_cast<std::size_t>(child)].source;
+    const auto blank = source.find(' ');
+    return blank == source.npos ? std::string_view{} : source.substr(blank + 1);
+  }
+
+  static bool reads(const Call& call, ValueId value) {
+    bool found = false;
+    for_each_value(call, [&](ValueId id) { found = found || id == value; });
+    return found;
+  }
 
   Frame& frame(std::int32_t scope) { return frames_[static_cast<std::size_t>(scope) + 1]; }
   const Frame& frame(std::int32_t scope) const { return frames_[static_cast<std::size_t>(scope) + 1]; }

@@ -330,7 +330,8 @@ void mark_last_uses(Tape& tape) {
       tape.reading.names == NameReading::held ? held_by_hidden_names(tape, frames, lines, lives) : Until();
   const Until weights = held_as_weights(tape, frames), turns = let_go_in_loops(tape, frames, lives),
               cached = held_by_cache(tape, frames), others = held_by_other_names(tape, frames, lines, lives),
-              read = read_by_functions(tape, frames), in_lists = held_in_returned_lists(tape, frames, lines, settled);
+              read = read_by_functions(tape, frames), in_lists = held_in_returned_lists(tape, frames, lines, settled),
+              looped = held_by_lists_of_loops(tape, frames, lives);
   std::int64_t by_function = 0, by_line = 0, by_tuple = 0;
   // Values are numbered in the order of the calls that make them, so the results of a line come in the order in which
   // it computes them: the first goes to its first target.
@@ -354,12 +355,13 @@ void mark_last_uses(Tape& tape) {
     if (read[v] > until) until = read[v], ++by_function;
     const std::int32_t without_names = until;
     until = std::max({until, returned_by_name(tape, frames, l), returned_by_class(tape, frames, l), listed[v],
-                      collected[v], cached[v], others[v], in_lists[v]});
+                      collected[v], cached[v], others[v], in_lists[v], looped[v]});
     if (result) {
       const std::int32_t bound = frames.rebound(l.top, at, results[{l.top, at}]++);
       until = std::max(until, turns[v] < 0 ? bound : std::min(bound, turns[v]));
-      if (const std::int32_t end = frames.collected(l.top, at); end > until && !writes_to_tensor(tape, l.top, line))
-        until = end;
+      const std::int32_t replaced = frames.replaced(l.top, at, {static_cast<std::int32_t>(v)});
+      const std::int32_t end = replaced < 0 ? frames.collected(l.top, at) : replaced;
+      if (end > until && !writes_to_tensor(tape, l.top, line)) until = end;
     }
     by_line += until > without_names;
     if (weights[v] > until) until = weights[v], ++by_tuple;

@@ -82,4 +82,29 @@ std::vector<std::int32_t> let_go_in_loops(const Tape& tape, const Frames& frames
   return until;
 }
 
+std::vector<std::int32_t> held_by_lists_of_loops(const Tape& tape, const Frames& frames,
+                                                 const std::vector<ValueLife>& lives) {
+  Numbers until(tape.values.size(), -1);
+  std::map<std::pair<std::int32_t, std::int32_t>, Numbers> turns;  // by frame and binding: lines that are turns
+  const auto turn_of = [&](std::int32_t frame, std::int32_t binding, std::int32_t at) {
+    const auto [it, fresh] = turns.try_emplace({frame, binding});
+    for (std::size_t i = 0; fresh && i < frames.lines(frame); ++i)
+      if (frames.line(frame, i).binding == binding) it->second.push_back(static_cast<std::int32_t>(i));
+    const auto line = static_cast<std::int32_t>(frames.line_of(frame, at));
+    return std::ranges::lower_bound(it->second, line) - it->second.begin();
+  };
+  for (std::size_t i = 0; i < tape.calls.size(); ++i)
+    for_each_value(tape.calls[i], [&](ValueId id) {
+      const ValueLife& l = lives[static_cast<std::size_t>(id.index)];
+      const auto at = static_cast<std::int32_t>(i);
+      if (l.born < 0 || until[static_cast<std::size_t>(id.index)] >= 0) return;
+      const Line &made = frames.line(l.top, frames.line_of(l.top, l.born)),
+                 &read = frames.line(l.top, frames.line_of(l.top, at));
+      if (made.binding < 0 || made.binding != read.binding || !frames.binding(made).calls_local) return;
+      if (turn_of(l.top, made.binding, at) - turn_of(l.top, made.binding, l.born) > 1)
+        until[static_cast<std::size_t>(id.index)] = frames.end(l.top);
+    });
+  return until;
+}
+
 }  // namespace memplan

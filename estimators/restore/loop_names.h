@@ -17,4 +17,9 @@ namespace memplan {
 /// counts is what the module's own lines call their argument.
 std::vector<std::int32_t> let_go_in_loops(const Tape& tape, const Frames& frames, const std::vector<ValueLife>& lives);
 
+/// By value: the end of the frame whose loop, "x = m(x)", made the value in one turn and gave it to a module two turns
+/// later or more, when `x` was bound again: a list has it, of which nothing is taken. -1: all others.
+std::vector<std::int32_t> held_by_lists_of_loops(const Tape& tape, const Frames& frames,
+                                                 const std::vector<ValueLife>& lives);
+
 }  // namespace memplan

@@ -19,7 +19,15 @@ bool calls_base_class(std::string_view line) {
   return after == ',' || after == ')' || after == ' ';
 }
 
-bool calls_forward(std::string_view line) { return line.find(".forward(") != line.npos && !calls_base_class(line); }
+bool calls_forward(std::string_view line) {
+  return line.substr(0, line.find("lambda ")).find(".forward(") != line.npos && !calls_base_class(line);
+}
+
+/// "self.sublayer(x, lambda y: self.attention.forward(y, y, y))": a frame below calls it, and its line does not say so.
+bool hands_forward(std::string_view line) {
+  const auto at = line.find("lambda ");
+  return at != line.npos && line.find(".forward(", at) != line.npos;
+}
 
 /// "encoder.layers.0" of "encoder.layers.0.attention".
 std::string owner_of(const std::string& path) {
@@ -92,15 +100,27 @@ int fits(std::string_view line, std::string_view file) {
   return ends_with_path(path, file) || ends_with_path(file, path) ? 2 : 0;
 }
 
+/// Whether the line calls the module by its name: "attention" of "self.attention(x)". Not one of a list, "layers.0".
+bool calls_by_name(std::string_view line, std::string_view path) {
+  const std::string_view leaf = path.substr(path.rfind('.') + 1);
+  for (auto at = line.find(leaf); !leaf.empty() && at != line.npos; at = line.find(leaf, at + 1))
+    if (at > 0 && line[at - 1] == '.' && line.substr(at + leaf.size()).starts_with('(')) return true;
+  return false;
+}
+
 /// Which lines are no module's frames by the files that they and the classes are of, or nothing where the files allow
-/// for several answers.
-std::vector<std::size_t> lines_alone(const CallFrames& f) {
+/// for several answers. `by_name`: by what the lines call as well.
+std::vector<std::size_t> lines_alone(const CallFrames& f, bool by_name = false) {
   struct Best {
     int score = -1, ways = 0;
   };
   const std::size_t n = f.lines.size(), m = f.paths.size();
   std::vector<std::string> files;
   for (const std::string& c : f.classes) files.push_back(file_of_class(c));
+  const auto score = [&](std::size_t i, std::size_t j) {
+    const bool called = by_name && i > 1 && calls_by_name(f.lines[i - 2], f.paths[j - 1]);
+    return fits(f.lines[i - 1], files[j - 1]) + (called ? 1 : 0);
+  };
   // best[i][j]: of the first i lines and j modules; the first line is the first module's.
   std::vector<std::vector<Best>> best(n + 1, std::vector<Best>(m + 1));
   best[0][0] = {0, 1};
@@ -111,13 +131,13 @@ std::vector<std::size_t> lines_alone(const CallFrames& f) {
   for (std::size_t i = 1; i <= n; ++i)
     for (std::size_t j = 0; j <= std::min(i, m); ++j) {
       if (i > 1) take(best[i][j], best[i - 1][j], 0);
-      if (j > 0) take(best[i][j], best[i - 1][j - 1], fits(f.lines[i - 1], files[j - 1]));
+      if (j > 0) take(best[i][j], best[i - 1][j - 1], score(i, j));
     }
   if (best[n][m].ways != 1) return {};
   std::vector<std::size_t> alone;
   for (std::size_t i = n, j = m; i > 0; --i) {
-    const bool module = j > 0 && best[i - 1][j - 1].score >= 0 &&
-                        best[i - 1][j - 1].score + fits(f.lines[i - 1], files[j - 1]) == best[i][j].score;
+    const bool module =
+        j > 0 && best[i - 1][j - 1].score >= 0 && best[i - 1][j - 1].score + score(i, j) == best[i][j].score;
     if (module)
       --j;
     else
@@ -138,6 +158,15 @@ void put_in_alone(CallFrames& f) {
   }
 }
 
+/// Frames that a forward was handed to, where the files and names tell which they are.
+void put_in_handed(CallFrames& f) {
+  for (const std::size_t i : lines_alone(f, true)) {
+    const auto at = static_cast<std::ptrdiff_t>(i);
+    f.paths.insert(f.paths.begin() + at, i < f.paths.size() ? owner_of(f.paths[i]) : std::string());
+    f.classes.insert(f.classes.begin() + at, std::string(frame_alone));
+  }
+}
+
 }  // namespace
 
 bool without_module(std::string_view module_class) { return module_class == frame_alone; }
@@ -153,7 +182,9 @@ CallFrames call_frames(std::vector<std::string> paths, std::vector<std::string> 
     f.lines = std::move(fewer);
   }
   if (f.paths.empty() || f.lines.size() <= f.paths.size()) return f;
-  if (std::ranges::none_of(f.lines, calls_forward)) {
+  const bool handed = std::ranges::any_of(f.lines, hands_forward);
+  if (handed) put_in_handed(f);
+  if (!handed && std::ranges::none_of(f.lines, calls_forward)) {
     put_in_alone(f);
     if (f.lines.size() > f.paths.size()) put_in_made(f);
   }
@@ -166,7 +197,7 @@ CallFrames call_frames(std::vector<std::string> paths, std::vector<std::string> 
       f.paths.insert(f.paths.begin() + at, std::move(path));
       f.classes.insert(f.classes.begin() + at, std::string(frame_alone));
     }
-  if (f.lines.size() > f.paths.size() && std::ranges::none_of(f.lines, is_of_checkpoint))
+  if (!handed && f.lines.size() > f.paths.size() && std::ranges::none_of(f.lines, is_of_checkpoint))
     f.application = f.lines[f.paths.size() - 1];
   return f;
 }

@@ -136,6 +136,10 @@ std::int32_t ScopeTracker::enter(const std::vector<Text>& paths, const std::vect
   // Where each frame is a module's, as in "y = Scale.apply(self.features(x))", the line calls the module first.
   const std::string* application = lines.size() == paths.size() ? nullptr : application_in(lines);
   if (lines.size() <= paths.size()) return open(paths, classes, lines, application, source);
+  // What stands in the function's own frame is made by the line that applies it.
+  if (!paths.empty() && application == &lines[paths.size() - 1])
+    return open(paths, classes, {lines.begin(), lines.begin() + static_cast<std::ptrdiff_t>(paths.size())}, application,
+                source);
   const CallFrames f = call_frames({paths.begin(), paths.end()}, {classes.begin(), classes.end()}, lines);
   if (!application && !f.application.empty() && !lines.back().starts_with("<eval_with_key>"))
     application = &f.application;
