@@ -69,7 +69,8 @@ void add_frozen(const Tape& tape, const Add& add) {
     add(About::weights, "networks whose names say that they are not trained",
         [](Reading& r) { r.frozen_names = true; });
   if (has_pretrained(tape))
-    add(About::weights, "encoders of images, shifts of colors, tables of words and positions that may not be trained",
+    add(About::weights,
+        "encoders of images, shifts of colors, tables of words, positions and scales that may not be trained",
         [](Reading& r) { r.pretrained = true; });
 }
 

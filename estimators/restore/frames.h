@@ -105,32 +105,15 @@ class Frames {
     return end(scope);
   }
 
-  /// Until when a list or a dict has what line `i` puts into it: until its name is bound again, or the end of the
-  /// frame. -1: the line puts nothing into one, or a line of the frame takes it out again.
-  std::int32_t collected(std::int32_t scope, std::size_t i) const {
+  /// Until when a list or a dict has the value that line `i` puts into it: until another one takes its place, its name
+  /// is bound again, or the end of the frame. -1: the line puts nothing into one, or a line of the frame takes it out
+  /// again.
+  std::int32_t collected(std::int32_t scope, std::size_t i, ValueId value) const {
     const auto& lines = frame(scope).lines;
     const std::string& name = binding(lines[i]).collects;
     if (name.empty() || gives_away(frame(scope), name)) return -1;
-    return bound_next(scope, lines[i].last, name);
-  }
-
-  /// Where "x[i] = x[i].contiguous()" puts another tensor in the place of `value`, which line `i` had put there; -1:
-  /// nowhere that is seen.
-  std::int32_t replaced(std::int32_t scope, std::size_t i, ValueId value) const {
-    const auto& lines = frame(scope).lines;
-    const std::string& name = binding(lines[i]).collects;
-    for (std::size_t j = i + 1, looked = 0; j < lines.size() && looked < 8; ++j) {
-      if (name.empty() || binding(lines[j]).collects != name) continue;
-      ++looked;
-      const std::string_view line = text(scope, lines[j]), place = line.substr(0, line.find(']') + 1);
-      const auto calls = std::span(tape_.calls)
-                             .subspan(static_cast<std::size_t>(lines[j].first),
-                                      static_cast<std::size_t>(lines[j].last - lines[j].first + 1));
-      if (!place.empty() && line.find(place, place.size()) != line.npos &&
-          std::ranges::any_of(calls, [&](const Call& c) { return reads(c, value); }))
-        return lines[j].last;
-    }
-    return -1;
+    const std::int32_t end = replaced(scope, i, value);
+    return end < 0 ? bound_next(scope, lines[i].last, name) : end;
   }
 
   /// Whether a line after line `i` binds the name.
@@ -156,6 +139,25 @@ class Frames {
     std::vector<std::vector<std::int32_t>> rebound;  ///< per line and position among its targets
     std::int32_t last_child = -1;
   };
+
+  /// Where "x[i] = x[i].contiguous()" puts another tensor in the place of `value`, which line `i` had put there; -1:
+  /// nowhere that is seen.
+  std::int32_t replaced(std::int32_t scope, std::size_t i, ValueId value) const {
+    const auto& lines = frame(scope).lines;
+    const std::string& name = binding(lines[i]).collects;
+    for (std::size_t j = i + 1, looked = 0; j < lines.size() && looked < 8; ++j) {
+      if (binding(lines[j]).collects != name) continue;
+      ++looked;
+      const std::string_view line = text(scope, lines[j]), place = line.substr(0, line.find(']') + 1);
+      const auto calls = std::span(tape_.calls)
+                             .subspan(static_cast<std::size_t>(lines[j].first),
+                                      static_cast<std::size_t>(lines[j].last - lines[j].first + 1));
+      if (!place.empty() && line.find(place, place.size()) != line.npos &&
+          std::ranges::any_of(calls, [&](const Call& c) { return reads(c, value); }))
+        return lines[j].last;
+    }
+    return -1;
+  }
 
   /// What the frame's own line says, without its place.
   std::string_view text(std::int32_t scope, const Line& line) const {

@@ -151,7 +151,7 @@ std::vector<ValueId> pretrained(const Tape& tape) {
                        std::ranges::find(widths, v.sizes[1]) != widths.end();
     const std::string_view leaf = leaf_of(name);
     const bool places = leaf.starts_with("pos_") || leaf.starts_with("positional") || leaf == "pe";
-    const bool shift = shifts.contains(name.substr(0, name.rfind('.')));
+    const bool shift = shifts.contains(name.substr(0, name.rfind('.'))) || (leaf == "scale" && v.sizes.empty());
     if (v.requires_grad &&
         (table || places || shift || (!network.empty() && !kernels_outside && balance.at(network) > 0)))
       found.push_back(id);

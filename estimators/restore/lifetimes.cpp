@@ -359,8 +359,7 @@ void mark_last_uses(Tape& tape) {
     if (result) {
       const std::int32_t bound = frames.rebound(l.top, at, results[{l.top, at}]++);
       until = std::max(until, turns[v] < 0 ? bound : std::min(bound, turns[v]));
-      const std::int32_t replaced = frames.replaced(l.top, at, {static_cast<std::int32_t>(v)});
-      const std::int32_t end = replaced < 0 ? frames.collected(l.top, at) : replaced;
+      const std::int32_t end = frames.collected(l.top, at, {static_cast<std::int32_t>(v)});
       if (end > until && !writes_to_tensor(tape, l.top, line)) until = end;
     }
     by_line += until > without_names;

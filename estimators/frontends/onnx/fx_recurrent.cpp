@@ -97,7 +97,8 @@ std::optional<GraphValueId> other_zeros(const View& v, const FxGroup& group, std
 struct Lost {
   std::size_t place = 0;  ///< in places_of
   GraphValueId of = -1;   ///< what the call that is gone read
-  Sizes order;            ///< of a permute; empty: a copy
+  std::string op;         ///< "permute", "clone" or "detach"
+  Sizes order;            ///< of a permute
 };
 
 /// Where a call has its input and, after it, its states.
@@ -123,15 +124,23 @@ std::optional<Lost> lost_at(const View& v, const FxGroup& group, std::size_t pla
   if (by < 0 || v.node(by).inputs.empty()) return std::nullopt;
   const std::string& made_by = v.node(by).op_type;
   if (place > 0) {
-    const bool copy = (op == "clone" || op == "contiguous") && made_by == "Slice";  // the layer's own part
-    return copy ? std::optional(Lost{place, v.input(by, 0), {}}) : std::nullopt;
+    const bool known = (op == "clone" || op == "detach") && made_by == "Slice";  // the layer's own part
+    return known ? std::optional(Lost{place, v.input(by, 0), std::string(op), {}}) : std::nullopt;
   }
   const auto order = v.at(by).list("perm");
   if ((op != "permute" && op != "transpose") || made_by != "Transpose" ||
       std::ranges::find(group.nodes, by) == group.nodes.end() || !order ||
       !std::ranges::is_permutation(*order, Sizes{0, 1, 2}))
     return std::nullopt;
-  return Lost{place, v.input(by, 0), {(*order)[1], (*order)[0], (*order)[2]}};
+  return Lost{place, v.input(by, 0), "permute", {(*order)[1], (*order)[0], (*order)[2]}};
+}
+
+/// cuDNN takes no state that is not contiguous (RNN.cpp), so one that is detached was made so where it was not.
+ValueId made_again(const Lost& l, Emit& e) {
+  const Arg of = {e.tensor(l.of)};
+  if (l.op == "permute") return e.call("aten::permute", {of, list_of(l.order)});
+  if (l.op == "clone") return e.call("aten::clone", {of});
+  return e.call("aten::detach", {{e.call("aten::contiguous", {of})}});
 }
 
 /// Those of a call with names instead of values, which lose their places in it.
@@ -188,9 +197,7 @@ std::optional<Found> match_call(const View& v, const FxGroup& group, const FxPro
     Call c = *call;
     replace_values(c, [&](ValueId id) { return Arg{e.tensor(id.index)}; });
     const std::vector<Arg*> places = places_of(c);
-    for (const auto& [place, of, order] : lost)
-      *places[place] = {order.empty() ? e.call("aten::clone", {{e.tensor(of)}})
-                                      : e.call("aten::permute", {{e.tensor(of)}, list_of(order)})};
+    for (const Lost& l : lost) *places[l.place] = {made_again(l, e)};
     part_states(c, of_other_call, e);
     rewrite(c, e.setup);
     c.scope = e.scope;
