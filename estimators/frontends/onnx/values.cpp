@@ -163,9 +163,10 @@ void Values::find_folded(const std::unordered_set<std::size_t>& present) {
     std::ranges::sort(all);
     const bool gone = std::ranges::none_of(all, [&](std::size_t line) { return present.count(line) > 0; });
     const std::string_view op = op_of_name(tensor.name);
-    // A view of what other calls made of the parameter is more than a view.
-    const bool alone = std::ranges::all_of(
-        from, [&](std::string_view name) { return name.starts_with("val_") || line_of_target_.count(name) > 0; });
+    // A view of what other calls made of the parameter is more than a view, unless these are views: `w[:, None, None]`.
+    const bool alone = std::ranges::all_of(from, [&](std::string_view name) {
+      return name.starts_with("val_") || line_of_target_.count(name) > 0 || op_of_name(name) == "unsqueeze";
+    });
     if (tensor.sizes.empty() && parameters.empty()) continue;  // a number, which may be on the CPU
     if (parameters.empty())
       folded_results_.insert(id);
