@@ -254,7 +254,8 @@ class OpRoute {
     bool larger = false;
     for (std::size_t d = 0; d < sizes.size(); ++d) larger = larger || sizes[d] > whole[d];
     if (larger) part = emit_.call("aten::expand", {{part}, list_of(sizes)}, {}, emit_.name_of(id));
-    emit_.bind(id, part);
+    const bool compared = inferred_[id].dtype != tape_.values[static_cast<std::size_t>(buffer.index)].dtype;
+    emit_.bind(id, compared ? emit_.call("aten::eq.Scalar", {{part}, {std::int64_t{0}}}) : part);
     return true;
   }
 

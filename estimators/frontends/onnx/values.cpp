@@ -320,12 +320,15 @@ ValueId Values::viewed_buffer(GraphValueId id) {
   };
   const auto is_view = [&](std::string_view op) { return op == "slice" || op == "expand" || keeps_all(op); };
   const std::string_view result = op_of_name(graph_.values[static_cast<std::size_t>(id)].name);
-  if (!is_view(result)) return {};
+  const bool compares = result == "eq";  // "self.mask[:, :, :n, :n] == 0"
+  if (!compares && !is_view(result)) return {};
   const SignatureLine* buffer = nullptr;
-  bool all = keeps_all(result);
+  bool all = compares || keeps_all(result);
   for (const std::string_view name : folded_from(graph_, id)) {
-    if (name.starts_with("val_")) continue;  // the numbers of the slice
-    if (const std::string_view op = op_of_name(name); is_view(op)) {
+    const std::string_view op = op_of_name(name);
+    // The numbers of the slice, and what is compared with.
+    if (name.starts_with("val_") || op.starts_with("scalar_tensor") || op == "alias") continue;
+    if (is_view(op)) {
       all = all && keeps_all(op);
       continue;
     }
@@ -337,8 +340,8 @@ ValueId Values::viewed_buffer(GraphValueId id) {
   if (missing_targets_.count(buffer->target)) {
     if (const auto sizes = sizes_of_positions(buffer->target)) return make_missing(buffer->name, DType::int64, *sizes);
     // It has the elements of what became of it.
-    if (const auto stored = graph_.initializers.find(id); all && stored != graph_.initializers.end())
-      return make_missing(buffer->name, stored->second.dtype, stored->second.sizes);
+    if (const auto stored = graph_.initializers.find(id); (all || compares) && stored != graph_.initializers.end())
+      return make_missing(buffer->name, compares ? DType::float32 : stored->second.dtype, stored->second.sizes);
   }
   return of_name(buffer->name);
 }
