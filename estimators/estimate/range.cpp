@@ -218,12 +218,39 @@ std::optional<RangeSource> priced(const Trial& trial, const Base& b) {
   }
 }
 
+/// Networks that are not trained and ops in place are open at once: without some gradients the peak moves to where the
+/// others count. What all of these readings together change beyond what they do one by one.
+void add_joint(std::vector<RangeSource>& sources, const std::vector<Trial>& trials, const Base& base) {
+  Reading all;
+  int readings = 0;
+  for (const Trial& t : trials) {
+    if (t.reading.frozen_names) all.frozen_names = true, ++readings;
+    if (t.reading.pretrained) all.pretrained = true, ++readings;
+    if (t.reading.in_place == InPlaceReading::wherever) all.in_place = InPlaceReading::wherever, ++readings;
+  }
+  const auto joint = readings < 2
+                         ? std::nullopt
+                         : priced({About::weights, "networks that may not be trained, with ops in place", all}, base);
+  if (!joint) return;
+  RangeSource more{About::weights, joint->text, {}, {}};
+  for (const auto counter : each_counter) {
+    more.below.*counter = joint->below.*counter;
+    for (const RangeSource& s : sources)
+      if (s.about == About::weights || s.about == About::in_place) more.below.*counter -= s.below.*counter;
+    more.below.*counter = std::max(Bytes(), more.below.*counter);
+  }
+  const auto weights = std::ranges::find(sources, About::weights, &RangeSource::about);
+  if (weights == sources.end()) return sources.push_back(std::move(more));
+  for (const auto counter : each_counter) weights->below.*counter += more.below.*counter;
+}
+
 std::vector<RangeSource> all_sources(const std::vector<Trial>& trials, const Base& base) {
   std::vector<std::optional<RangeSource>> each(trials.size());
   in_parallel(trials.size(), [&](std::size_t i) { each[i] = priced(trials[i], base); });
   std::vector<RangeSource> sources;
   for (const auto& s : each)
     if (s) merge(sources, *s);
+  add_joint(sources, trials, base);
   return sources;
 }
 
