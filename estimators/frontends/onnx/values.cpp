@@ -168,9 +168,9 @@ void Values::find_folded(const std::unordered_set<std::size_t>& present) {
       return name.starts_with("val_") || line_of_target_.count(name) > 0 || op_of_name(name) == "unsqueeze";
     });
     if (tensor.sizes.empty() && parameters.empty()) continue;  // a number, which may be on the CPU
-    if (parameters.empty())
+    if (parameters.empty() || (!gone && all.size() == 1 && !(folded_op(tensor.name) && alone)))
       folded_results_.insert(id);
-    else if (parameters.size() == 1 && all.size() == 1 && gone && folded_op(tensor.name) &&
+    else if (parameters.size() == 1 && all.size() == 1 && (gone || alone) && folded_op(tensor.name) &&
              (alone || step_before(tensor.name, from) || folded_op(tensor.name) != std::string_view("aten::view")))
       folded_parameters_.emplace(id, signature_.inputs[parameters[0]].name);
     else if (gone && (op == "cat" || is_standardized(op, from, all, signature_) ||
@@ -245,6 +245,7 @@ const SignatureLine* Values::missing(std::string_view fx_name) const {
 ValueId Values::make_missing(std::string_view fx_name, DType dtype, std::vector<std::int64_t> sizes) {
   const std::size_t line = line_of_.at(fx_name);
   const SignatureLine& s = signature_.inputs[line];
+  if (const ValueId there = of_name(s.name); there.valid() && !missing_targets_.count(s.target)) return there;
   const ValueId value =
       add(kind_of(s.kind).value_or(ValueKind::constant), std::string(s.target), dtype, std::move(sizes));
   position_[value.index] = line;

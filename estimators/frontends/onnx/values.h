@@ -34,7 +34,7 @@ class Values {
 
   /// A parameter or buffer that the signature names and that has no tensor in the file.
   const SignatureLine* missing(std::string_view fx_name) const;
-  /// Makes it, now that its sizes are known.
+  /// Makes it, now that its sizes are known; the value that it has, where it is there.
   ValueId make_missing(std::string_view fx_name, DType dtype, std::vector<std::int64_t> sizes);
 
   /// A module at `scope` used `value`, a parameter with another module's name: when the signature has one of that
