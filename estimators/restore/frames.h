@@ -145,9 +145,8 @@ class Frames {
   std::int32_t replaced(std::int32_t scope, std::size_t i, ValueId value) const {
     const auto& lines = frame(scope).lines;
     const std::string& name = binding(lines[i]).collects;
-    for (std::size_t j = i + 1, looked = 0; j < lines.size() && looked < 8; ++j) {
+    for (std::size_t j = i + 1; j < std::min(lines.size(), i + 64); ++j) {  // a loop's turn is no longer
       if (binding(lines[j]).collects != name) continue;
-      ++looked;
       const std::string_view line = text(scope, lines[j]), place = line.substr(0, line.find(']') + 1);
       const auto calls = std::span(tape_.calls)
                              .subspan(static_cast<std::size_t>(lines[j].first),

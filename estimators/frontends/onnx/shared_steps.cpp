@@ -52,17 +52,27 @@ class StepParter {
              nodes_.group[at(nodes_.maker[at(input)])] == nodes_.group[at(by)];
     });
     if (other.name < 0 || by == other.nodes.back() || !first || is_recurrent(other)) return {};
+    const std::string_view name = only_lost(group);
+    const bool same =
+        std::ranges::equal(op_of_name(name), step.op_type, {}, {}, [](unsigned char c) { return std::tolower(c); });
+    return same ? name : std::string_view();
+  }
+
+  /// The one name of a call's text that nothing has; empty where there is none, or several.
+  std::string_view only_lost(std::int32_t group) {
     if (!names_) names_ = values_of_names(old_, program_);
-    std::vector<std::string_view> lost;
+    const auto [it, fresh] = lost_.try_emplace(group);
+    bool several = false;
     const auto look = [&](ValueId name) {
       const std::string_view text = program_.names[at(name.index)];
-      if (!names_->contains(text) && std::ranges::find(lost, text) == lost.end()) lost.push_back(text);
+      if (names_->contains(text)) return;
+      several = several || (!it->second.empty() && it->second != text);
+      it->second = text;
     };
-    for (const Arg& a : program_.groups[at(group)].text.args) for_each_value(a, look);
-    if (lost.size() != 1 ||
-        !std::ranges::equal(op_of_name(lost[0]), step.op_type, {}, {}, [](unsigned char c) { return std::tolower(c); }))
-      return {};
-    return lost[0];
+    if (fresh)
+      for (const Arg& a : program_.groups[at(group)].text.args) for_each_value(a, look);
+    if (several) it->second = {};
+    return it->second;
   }
 
   /// Nodes that the value is made with, in order, within the call that has them.
@@ -144,7 +154,8 @@ class StepParter {
   const FxProgram& program_;
   const GroupedNodes nodes_;
   NodesBefore before_;
-  std::optional<ValuesOfNames> names_;  ///< when they are asked for first
+  std::optional<ValuesOfNames> names_;                       ///< when they are asked for first
+  std::unordered_map<std::int32_t, std::string_view> lost_;  ///< by group
   std::size_t copied_ = 0;
 };
 

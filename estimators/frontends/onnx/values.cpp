@@ -337,7 +337,7 @@ ValueId Values::viewed_buffer(GraphValueId id) {
     if (line == line_of_target_.end() || buffer || signature_.inputs[line->second].kind != "BUFFER") return {};
     buffer = &signature_.inputs[line->second];
   }
-  if (!buffer) return {};
+  if (!buffer || (compares && !missing_targets_.count(buffer->target))) return {};
   if (missing_targets_.count(buffer->target)) {
     if (const auto sizes = sizes_of_positions(buffer->target)) return make_missing(buffer->name, DType::int64, *sizes);
     // It has the elements of what became of it.
