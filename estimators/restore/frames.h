@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <map>
 #include <set>
-#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -148,11 +147,9 @@ class Frames {
     for (std::size_t j = i + 1; j < std::min(lines.size(), i + 64); ++j) {  // a loop's turn is no longer
       if (binding(lines[j]).collects != name) continue;
       const std::string_view line = text(scope, lines[j]), place = line.substr(0, line.find(']') + 1);
-      const auto calls = std::span(tape_.calls)
-                             .subspan(static_cast<std::size_t>(lines[j].first),
-                                      static_cast<std::size_t>(lines[j].last - lines[j].first + 1));
       if (!place.empty() && line.find(place, place.size()) != line.npos &&
-          std::ranges::any_of(calls, [&](const Call& c) { return reads(c, value); }))
+          std::any_of(tape_.calls.begin() + lines[j].first, tape_.calls.begin() + lines[j].last + 1,
+                      [&](const Call& c) { return reads(c, value); }))
         return lines[j].last;
     }
     return -1;

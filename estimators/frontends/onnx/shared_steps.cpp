@@ -61,18 +61,19 @@ class StepParter {
   /// The one name of a call's text that nothing has; empty where there is none, or several.
   std::string_view only_lost(std::int32_t group) {
     if (!names_) names_ = values_of_names(old_, program_);
-    const auto [it, fresh] = lost_.try_emplace(group);
+    const auto at_group = lost_.try_emplace(group);
+    std::string_view& only = at_group.first->second;
     bool several = false;
     const auto look = [&](ValueId name) {
       const std::string_view text = program_.names[at(name.index)];
       if (names_->contains(text)) return;
-      several = several || (!it->second.empty() && it->second != text);
-      it->second = text;
+      several = several || (!only.empty() && only != text);
+      only = text;
     };
-    if (fresh)
+    if (at_group.second)
       for (const Arg& a : program_.groups[at(group)].text.args) for_each_value(a, look);
-    if (several) it->second = {};
-    return it->second;
+    if (several) only = {};
+    return only;
   }
 
   /// Nodes that the value is made with, in order, within the call that has them.
