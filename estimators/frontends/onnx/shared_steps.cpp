@@ -9,9 +9,11 @@
 #include <vector>
 
 #include "estimators/frontends/onnx/changed_graph.h"
+#include "estimators/frontends/onnx/folded.h"
 #include "estimators/frontends/onnx/fx_recurrent.h"
 #include "estimators/frontends/onnx/insert_nodes.h"
 #include "estimators/frontends/onnx/metadata.h"
+#include "estimators/tape/uses.h"
 
 namespace memplan::onnx_format {
 
