@@ -240,9 +240,10 @@ void add_joint(std::vector<RangeSource>& sources, const std::vector<Trial>& tria
     more.below.*counter = std::max(Bytes(), more.below.*counter);
   }
   const auto weights = std::ranges::find(sources, About::weights, &RangeSource::about);
-  if (weights == sources.end() && more.moves()) return sources.push_back(std::move(more));
-  if (weights == sources.end()) return;
-  for (const auto counter : each_counter) weights->below.*counter += more.below.*counter;
+  if (weights != sources.end())
+    for (const auto counter : each_counter) weights->below.*counter += more.below.*counter;
+  else if (more.moves())
+    sources.push_back(std::move(more));
 }
 
 std::vector<RangeSource> all_sources(const std::vector<Trial>& trials, const Base& base) {

@@ -75,6 +75,13 @@ class Frames {
     return child;
   }
 
+  /// The line of `top`'s own frame that call `at` is of.
+  const std::string& source_at(std::int32_t top, std::int32_t at) const {
+    const Call& call = tape_.calls[static_cast<std::size_t>(at)];
+    const std::int32_t child = child_towards(top, call.scope);
+    return child < 0 ? call.source : tape_.scopes[static_cast<std::size_t>(child)].source;
+  }
+
   /// The last call of what `top`'s frame was doing at call `at`, which happened in `scope`: an argument is held until
   /// the module that got it returns.
   std::int32_t settled(std::int32_t top, std::int32_t scope, std::int32_t at) const {
@@ -157,9 +164,7 @@ class Frames {
 
   /// What the frame's own line says, without its place.
   std::string_view text(std::int32_t scope, const Line& line) const {
-    const Call& first = tape_.calls[static_cast<std::size_t>(line.first)];
-    const std::int32_t child = child_towards(scope, first.scope);
-    const std::string_view source = child < 0 ? first.source : tape_.scopes[static_cast<std::size_t>(child)].source;
+    const std::string_view source = source_at(scope, line.first);
     const auto blank = source.find(' ');
     return blank == source.npos ? std::string_view{} : source.substr(blank + 1);
   }

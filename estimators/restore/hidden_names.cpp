@@ -311,15 +311,11 @@ bool fills_container(std::string_view source) {
   return close != text.npos && text.substr(close + 1).starts_with(" = ");
 }
 
-void hold_in_containers(const Tape& tape, const Frames& frames, const std::vector<ValueLife>& lives,
-                        std::vector<std::int32_t>& until) {
+void hold_in_containers(const Frames& frames, const std::vector<ValueLife>& lives, std::vector<std::int32_t>& until) {
   for (std::size_t v = 0; v < lives.size(); ++v) {
     const ValueLife& l = lives[v];
     if (l.born < 0) continue;
-    const Call& call = tape.calls[static_cast<std::size_t>(l.born)];
-    const std::int32_t child = frames.child_towards(l.top, call.scope);
-    const std::string& line = child < 0 ? call.source : tape.scopes[static_cast<std::size_t>(child)].source;
-    if (fills_container(line)) until[v] = std::max(until[v], frames.end(l.top));
+    if (fills_container(frames.source_at(l.top, l.born))) until[v] = std::max(until[v], frames.end(l.top));
   }
 }
 
@@ -377,7 +373,7 @@ std::vector<std::int32_t> held_by_hidden_names(const Tape& tape, const Frames& f
   }
   hold_under_unseen_names(tape, frames, lives, until);
   hold_in_lists_of_callers(tape, frames, lives, until);
-  hold_in_containers(tape, frames, lives, until);
+  hold_in_containers(frames, lives, until);
   hold_in_unread_results(tape, frames, lives, until);
   hold_in_caches(tape, lives, until);
   hold_without_lines(tape, lives, until);

@@ -60,13 +60,9 @@ bool returned_by_owner(const Tape& tape, std::int32_t owner, std::int32_t child)
 
 /// What the frame's last line returns, "return self.out(mean @ v), mean", if the file has that line: a line without an
 /// op is not there.
-std::vector<std::string_view> returned(const Tape& tape, const Frames& frames, std::int32_t scope) {
+std::vector<std::string_view> returned(const Frames& frames, std::int32_t scope) {
   if (frames.lines(scope) == 0) return {};
-  const std::int32_t last = frames.end(scope), made_in = tape.calls[static_cast<std::size_t>(last)].scope;
-  const std::int32_t child = frames.child_towards(scope, made_in);
-  const std::string_view value = parse_statement(child < 0 ? tape.calls[static_cast<std::size_t>(last)].source
-                                                           : tape.scopes[static_cast<std::size_t>(child)].source)
-                                     .value;
+  const std::string_view value = parse_statement(frames.source_at(scope, frames.end(scope))).value;
   constexpr std::string_view keyword = "return ";
   if (!value.starts_with(keyword)) return {};
   return arguments_at(value, keyword.size());
@@ -88,7 +84,7 @@ std::int32_t returned_by_name(const Tape& tape, const Frames& frames, const Valu
       frames.settled(l.top, tape.calls[static_cast<std::size_t>(l.born)].scope, l.born) != made.last ||
       frames.binds_later(l.top, line, targets[0][0]) || !names_itself(module))
     return -1;
-  const std::vector<std::string_view> values = returned(tape, frames, l.top);
+  const std::vector<std::string_view> values = returned(frames, l.top);
   for (const auto& names : caller)
     for (std::size_t k = 0; names.size() > 1 && k < names.size(); ++k)
       if (values.size() == names.size() ? values[k] == targets[0][0] : names[k] == targets[0][0])

@@ -55,9 +55,8 @@ def sample(sources, turn):
 
 def prepare(options, python, library):
     """Sources, exports and truths of the programs asked for; {name: {set-up: truth}}, none for a program without a truth."""
-    sources = {n: s for n, s in generate.programs(options.random).items() if re.search(options.only, n)}
-    if not options.search:
-        sources = {n: sources[n] for n in sample(sources, options.turn)}
+    every = generate.programs(options.random)
+    sources = {n: every[n] for n in (every if options.search else sample(every, options.turn)) if re.search(options.only, n)}
     kept = os.path.join(FOLDER, "truths.json")
     truths = json.load(open(kept)) if os.path.exists(kept) else {}
     changed = []

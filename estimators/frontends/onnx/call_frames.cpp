@@ -158,13 +158,12 @@ void put_in_alone(CallFrames& f) {
   }
 }
 
-/// Frames that a forward was handed to, where the files and names tell which they are.
-void put_in_handed(CallFrames& f) {
-  for (const std::size_t i : lines_alone(f, true)) {
-    const auto at = static_cast<std::ptrdiff_t>(i);
-    f.paths.insert(f.paths.begin() + at, i < f.paths.size() ? owner_of(f.paths[i]) : std::string());
-    f.classes.insert(f.classes.begin() + at, std::string(frame_alone));
-  }
+/// A frame without a module for line `i`.
+void put_in_frame(CallFrames& f, std::size_t i) {
+  const auto at = static_cast<std::ptrdiff_t>(std::min(i, f.paths.size()));
+  std::string path = i < f.paths.size() ? owner_of(f.paths[i]) : std::string();
+  f.paths.insert(f.paths.begin() + at, std::move(path));
+  f.classes.insert(f.classes.begin() + at, std::string(frame_alone));
 }
 
 }  // namespace
@@ -183,20 +182,16 @@ CallFrames call_frames(std::vector<std::string> paths, std::vector<std::string> 
   }
   if (f.paths.empty() || f.lines.size() <= f.paths.size()) return f;
   const bool handed = std::ranges::any_of(f.lines, hands_forward);
-  if (handed) put_in_handed(f);
+  if (handed)  // where the files and names tell which frames a forward was handed to
+    for (const std::size_t i : lines_alone(f, true)) put_in_frame(f, i);
   if (!handed && std::ranges::none_of(f.lines, calls_forward)) {
     put_in_alone(f);
     if (f.lines.size() > f.paths.size()) put_in_made(f);
   }
   const auto more = f.lines.size() > f.paths.size() ? f.lines.size() - f.paths.size() : 0;
   if (more > 0 && more == static_cast<std::size_t>(std::count_if(f.lines.begin(), f.lines.end() - 1, calls_forward)))
-    for (std::size_t i = 1; i < f.lines.size(); ++i) {
-      if (!calls_forward(f.lines[i - 1])) continue;
-      const auto at = static_cast<std::ptrdiff_t>(std::min(i, f.paths.size()));
-      std::string path = i < f.paths.size() ? owner_of(f.paths[i]) : std::string();
-      f.paths.insert(f.paths.begin() + at, std::move(path));
-      f.classes.insert(f.classes.begin() + at, std::string(frame_alone));
-    }
+    for (std::size_t i = 1; i < f.lines.size(); ++i)
+      if (calls_forward(f.lines[i - 1])) put_in_frame(f, i);
   if (!handed && f.lines.size() > f.paths.size() && std::ranges::none_of(f.lines, is_of_checkpoint))
     f.application = f.lines[f.paths.size() - 1];
   return f;

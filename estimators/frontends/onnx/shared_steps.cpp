@@ -34,26 +34,32 @@ class StepParter {
   }
 
  private:
-  /// A step of another call of the same op, and not that call's result.
-  bool is_shared(GraphValueId id, std::int32_t group) const {
+  /// The other call that the value is a step of, and not the result; null where it is none.
+  const FxGroup* other_call(GraphValueId id, std::int32_t group) const {
     const std::int32_t by = id < 0 ? -1 : nodes_.maker[at(id)];
-    if (by < 0 || nodes_.group[at(by)] < 0 || nodes_.group[at(by)] == group) return false;
+    if (by < 0 || nodes_.group[at(by)] < 0 || nodes_.group[at(by)] == group) return nullptr;
     const FxGroup& other = program_.groups[at(nodes_.group[at(by)])];
-    return other.name >= 0 && by != other.nodes.back() && other.text.target == program_.groups[at(group)].text.target;
+    return other.name >= 0 && by != other.nodes.back() ? &other : nullptr;
+  }
+
+  /// A step of another call of the same op.
+  bool is_shared(GraphValueId id, std::int32_t group) const {
+    const FxGroup* other = other_call(id, group);
+    return other && other->text.target == program_.groups[at(group)].text.target;
   }
 
   /// "sub" of `((y - x) ** 2).mean()` where the first step of another call, mse_loss of the same y and x, stands for
   /// it: the one name of the call's text that is gone, of the op of that step. Empty where the value is no such step.
   std::string_view lost_name(GraphValueId id, std::int32_t group) {
-    const std::int32_t by = id < 0 ? -1 : nodes_.maker[at(id)];
-    if (by < 0 || nodes_.group[at(by)] < 0 || nodes_.group[at(by)] == group) return {};
-    const FxGroup& other = program_.groups[at(nodes_.group[at(by)])];
+    const FxGroup* other = other_call(id, group);
+    if (!other || is_recurrent(*other)) return {};
+    const std::int32_t by = nodes_.maker[at(id)];
     const GraphNode& step = old_.nodes[at(by)];
     const bool first = std::ranges::none_of(step.inputs, [&](GraphValueId input) {
       return input >= 0 && nodes_.maker[at(input)] >= 0 &&
              nodes_.group[at(nodes_.maker[at(input)])] == nodes_.group[at(by)];
     });
-    if (other.name < 0 || by == other.nodes.back() || !first || is_recurrent(other)) return {};
+    if (!first) return {};
     const std::string_view name = only_lost(group);
     const bool same =
         std::ranges::equal(op_of_name(name), step.op_type, {}, {}, [](unsigned char c) { return std::tolower(c); });
