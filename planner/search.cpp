@@ -46,7 +46,8 @@ class BatchSearch {
   }
 
   /// The answer may be smaller by one part in so many.
-  std::int64_t precision() const { return asked_ == Asked::smallest_verdict ? planned_precision : upper_end + 1; }
+  bool rough() const { return asked_ == Asked::smallest_verdict; }
+  std::int64_t precision() const { return rough() ? planned_precision : upper_end + 1; }
 
   /// The same batches with another question.
   void ask(Asked asked) { asked_ = asked; }
@@ -137,8 +138,10 @@ LargestBatch search_batches(BatchSearch& search) {
   double y0 = static_cast<double>(look(x0).peak.count),
          y1 = too_large == 1 ? y0 : static_cast<double>(look(x1).peak.count);
   // Memory is nearly a straight line in the batch, so the line through two points says where to look next.
+  double slope = 0;
   for (int round = 0; too_large - fits > 1 && fits < upper_end; ++round) {
-    const double slope = x1 == x0 ? 0 : (y1 - y0) / static_cast<double>(x1 - x0);
+    // Neighbours may need the same, since memory comes in segments: the line through others is right then.
+    if (x1 != x0 && y1 != y0) slope = (y1 - y0) / static_cast<double>(x1 - x0);
     std::int64_t next = (fits + too_large) / 2;
     if (slope > 0 && round < 6) {
       const double guess = static_cast<double>(x1) + (search.limit() - y1) / slope;
@@ -179,9 +182,10 @@ LargestBatch verdicts_below(const LargestBatch& by_peaks, const Slope& slope_of,
     if (!slope) slope = slope_of();
     const double guess = static_cast<double>(next) + (search.limit() - static_cast<double>(p.high.count)) / *slope;
     next = (fits + too_large) / 2;
-    // What ranges add rises in steps, so that the line is right once, and its neighbour shows whether it was.
-    if (*slope > 0 && round < 2)
-      next = static_cast<std::int64_t>(std::floor(std::clamp(guess, 0.0, static_cast<double>(too_large)))) + round % 2;
+    // What ranges add rises in steps, so that the line is right once, and its neighbour shows whether it was. Roughly
+    // right is enough where neighbours are not told apart.
+    if (*slope > 0 && round < (search.rough() ? 1 : 2))
+      next = static_cast<std::int64_t>(std::floor(std::clamp(guess, 0.0, static_cast<double>(too_large)))) + round;
     next = std::clamp(next, fits + 1, std::max(fits + 1, too_large - 1));
   }
   return LargestBatch{fits, fits > 0 ? fits_peak : smallest_peak, by_peaks.at_least && fits == by_peaks.batch};
@@ -202,19 +206,23 @@ LargestBatch search_verdicts(BatchSearch& by_peak, BatchSearch& search, std::int
 LargestBatch largest_planned_batch(const Model& model, TrainingSetup setup, const Device& device, Bytes margin) {
   BatchSearch search(model, few_repetitions(setup), device, margin, Asked::smallest_step);
   LargestBatch found = search_batches(search);
+  std::optional<Probe> here;
   const auto fits = [&] {
     setup.batch = found.batch;
     const Result<Estimate> e = estimate_to_judge(model, setup, device, margin);
-    if (!e || judge(*e, device, margin).verdict != Verdict::fits) return false;
-    found.peak = e->peak.process;
-    return true;
+    here.reset();
+    if (!e) return false;
+    here = search.probe_of(*e);
+    if (here->fits) found.peak = here->peak;
+    return here->fits;
   };
   if (found.batch == 0) return LargestBatch{};
   if (fits()) return found;
   const double slope = bytes_of_sample(search, found);
   search.ask(Asked::smallest_verdict);
+  // An answer that does not fit has tried the smallest step.
   found = verdicts_below(
-      found, [&] { return slope; }, search);
+      found, [&] { return slope; }, search, found.batch, here);
   // The steps down become larger, since each is a plan.
   for (std::int64_t step = std::max<std::int64_t>(1, found.batch / 64); found.batch > 0; step *= 2) {
     if (fits()) return found;

@@ -9,6 +9,9 @@ namespace {
 
 constexpr double never = std::numeric_limits<double>::infinity();
 
+/// A step holds an exbibyte at most (docs/limits.md), the sum over its units any number of them.
+constexpr std::int64_t most_bytes = std::int64_t{1} << 61;
+
 /// A step along the chain: a unit run as it is (option -1), or a stretch.
 struct ChainStep {
   std::int32_t from = 0, to = 0, option = -1;
@@ -214,6 +217,22 @@ ChainChoice choose_stretches(const ChainProblem& problem, std::int64_t budget, s
   return exact.run(most_states) ? exact.best() : choice;
 }
 
+std::int64_t budget_of(const ChainProblem& problem, const std::vector<std::int32_t>& options) {
+  std::int64_t kept = 0, budget = 0;
+  auto next = options.begin();
+  for (std::size_t u = 0; u < problem.units.size(); ++u) {
+    const bool stretch =
+        next != options.end() && problem.options[static_cast<std::size_t>(*next)].first == static_cast<std::int32_t>(u);
+    const ChainOption step =
+        stretch ? problem.options[static_cast<std::size_t>(*next++)]
+                : ChainOption{0, static_cast<std::int32_t>(u), problem.units[u].kept, problem.units[u].need, 0};
+    budget = std::max(budget, kept + step.need);
+    kept = std::min(most_bytes, kept + step.kept);
+    u = static_cast<std::size_t>(step.last);
+  }
+  return budget;
+}
+
 std::int64_t least_budget(const ChainProblem& problem) {
   const auto into = edges_of(problem);
   // Only whether there is a choice counts, so that the fewest kept bytes are the best that can be before a cut.
@@ -228,10 +247,8 @@ std::int64_t least_budget(const ChainProblem& problem) {
       }
     return kept.back() >= 0;
   };
-  // A step holds an exbibyte at most (docs/limits.md), the sum over its units any number of them.
-  constexpr std::int64_t most = std::int64_t{1} << 61;
   std::int64_t low = 0, high = 1;
-  for (const ChainUnit& u : problem.units) high = std::min(most, high + u.kept + u.need);
+  for (const ChainUnit& u : problem.units) high = std::min(most_bytes, high + u.kept + u.need);
   while (low + 1 < high) {
     const std::int64_t middle = low + (high - low) / 2;
     (feasible(middle) ? high : low) = middle;

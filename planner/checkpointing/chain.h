@@ -41,6 +41,9 @@ struct ChainChoice {
 /// a second run that rounds them down gives the bound.
 ChainChoice choose_stretches(const ChainProblem& problem, std::int64_t budget, std::size_t most_states = 4096);
 
+/// The smallest budget under which these options, ascending by their place, are feasible.
+std::int64_t budget_of(const ChainProblem& problem, const std::vector<std::int32_t>& options);
+
 /// The smallest budget with a feasible choice.
 std::int64_t least_budget(const ChainProblem& problem);
 

@@ -76,6 +76,7 @@ class CheckpointPlanner {
   CheckpointPlan unplanned() {
     CheckpointPlan plan;
     plan.budget = setup_.checkpoint_budget.value_or(device_.total - margin_of(setup_, device_)) - room_;
+    budget_ = plan.budget;
     seconds_ = unwrap(call_seconds(tape_, setup_, device_));
     return plan;
   }
@@ -91,6 +92,11 @@ class CheckpointPlanner {
   Bytes peak_with(const std::vector<std::int32_t>& options) {
     const auto known = peaks_.find(options);
     if (known != peaks_.end()) return known->second;
+    // The chain's figures are up to three times the replay's, but no more: a choice far above the budget by them is not
+    // replayed where a better one was.
+    const Bytes expected(budget_of(problem_, options));
+    if (least_.peak.count > 0 && expected.count / 2 > std::max(least_.peak.count, budget_.count / 4 * 7))
+      return peaks_[options] = expected;
     std::vector<CheckpointRegion> regions;
     for (std::int32_t o : options) regions.push_back(candidates_[static_cast<std::size_t>(o)].region);
     return peaks_[options] = peak_under(regions);
@@ -284,19 +290,25 @@ class CheckpointPlanner {
   }
 
   /// The figures of the chain are bounds: what the replay has room for is kept after all, the dearest stretches first.
+  /// What the chain takes to be far above the budget is not replayed: its differences are right to some percent.
   void improve(CheckpointPlan& plan, std::vector<std::int32_t>& best, double& cost) {
     std::vector<std::int32_t> order = best;
     std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
       return problem_.options[static_cast<std::size_t>(a)].cost > problem_.options[static_cast<std::size_t>(b)].cost;
     });
-    std::int64_t tries = tape_.calls.size() > 4000 ? 2 : 8;
+    std::int64_t tries = tape_.calls.size() > 4000 ? 2 : tape_.calls.size() > many_calls ? 4 : 8;
     double failed = -1;
     for (std::int32_t o : order) {
       const double price = problem_.options[static_cast<std::size_t>(o)].cost;
       if (price == failed) continue;  // one of the same kind did not fit
-      if (tries-- == 0) break;
       std::vector<std::int32_t> fewer = best;
       std::erase(fewer, o);
+      const Bytes expected = plan.peak + Bytes(budget_of(problem_, fewer) - budget_of(problem_, best));
+      if (expected.count > plan.budget.count / 10 * 11) {
+        failed = price;
+        continue;
+      }
+      if (tries-- == 0) break;
       const Bytes peak = peak_with(fewer);
       if (peak > plan.budget) {
         failed = price;
@@ -311,7 +323,7 @@ class CheckpointPlanner {
   Tape tape_;
   TrainingSetup setup_;
   Device device_;
-  Bytes room_;
+  Bytes room_, budget_;
   std::vector<double> seconds_;
   std::vector<Stretch> candidates_;
   ChainProblem problem_;

@@ -38,18 +38,25 @@ Planned with_regions(const Tape& tape, const TrainingSetup& setup, std::vector<C
   return p;
 }
 
+void note_plan(Tape& tape, std::string text) {
+  tape.notes.push_back({"MP050 checkpoint-plan", std::move(text), Evidence::assumed, About::checkpointing});
+}
+
+std::string nothing_to_recompute(Bytes budget) {
+  return fmt::format("everything fits below {}: no module needs to be recomputed", to_human(budget));
+}
+
 Planned planned_for(const Tape& tape, const TrainingSetup& setup, const Device& device, Bytes room) {
   if (setup.mode != Mode::training) return with_regions(tape, setup, {});
   const CheckpointPlan plan = unwrap(plan_checkpoints(tape, setup, device, room));
   Planned p = with_regions(tape, setup, plan.regions);
-  p.tape.notes.push_back(
-      {"MP050 checkpoint-plan",
-       plan.regions.empty()
-           ? fmt::format("everything fits below {}: no module needs to be recomputed", to_human(plan.budget))
-           : fmt::format("checkpointing {} recomputes {:.1f} % of the forward pass and stays at {} of {}{}",
-                         fmt::join(checkpoint_words(p.tape), ","), 100 * plan.cost / plan.forward, to_human(plan.peak),
-                         to_human(plan.budget), room.count > 0 ? ", which leaves room for the range" : ""),
-       Evidence::assumed, About::checkpointing});
+  note_plan(
+      p.tape,
+      plan.regions.empty()
+          ? nothing_to_recompute(plan.budget)
+          : fmt::format("checkpointing {} recomputes {:.1f} % of the forward pass and stays at {} of {}{}",
+                        fmt::join(checkpoint_words(p.tape), ","), 100 * plan.cost / plan.forward, to_human(plan.peak),
+                        to_human(plan.budget), room.count > 0 ? ", which leaves room for the range" : ""));
   return p;
 }
 
@@ -81,16 +88,16 @@ Answered with_room(const Tape& tape, const TrainingSetup& given, const Device& d
     return Answered{std::move(p), std::move(e)};
   };
   Answered first = answered(planned_for(tape, setup, device, Bytes()));
-  // A budget bounds what PyTorch's counter says, not the card.
-  if (setup.checkpoint_budget || setup.mode != Mode::training) return first;
+  if (setup.mode != Mode::training) return first;
   const Bytes margin = margin_of(setup, device);
   const auto fits = where_it_fits(device, margin);
   if (fits(first.estimate)) return first;
   const Bytes peak = first.estimate.peak.process, high = first.estimate.high.process;
   const Bytes over =
       std::max(std::max(peak, high - context_above(first.estimate)) - (device.total - margin), high - device.total);
-  // What the plan leaves free by itself is no room for a range that goes beyond it.
-  const Bytes room = over + std::max(Bytes(), device.total - margin - peak);
+  // What the plan leaves free by itself is no room for a range that goes beyond it. A budget of the user's own bounds
+  // what PyTorch's counter says, which goes down by as much.
+  const Bytes room = setup.checkpoint_budget ? over : over + std::max(Bytes(), device.total - margin - peak);
   Result<Answered> second = catching([&] { return answered(planned_for(tape, setup, device, room)); });
   if (second && fits(second->estimate)) return std::move(*second);
   Result<Answered> third =
@@ -130,7 +137,16 @@ Result<Planned> with_planned_checkpoints(const Model& model, const TrainingSetup
 Result<Estimate> estimate_planned_tape(const Tape& tape, const TrainingSetup& given, const Device& device) {
   return catching([&] {
     if (!given.checkpoint_optimal) return unwrap(estimate_tape(tape, given, device));
-    const Planned p = planned_for(tape, checked(tape, given), device, Bytes());
+    const TrainingSetup setup = checked(tape, given);
+    // Where everything fits there is nothing to plan, and one run says so.
+    if (setup.mode == Mode::training && !setup.checkpoint_budget) {
+      const Bytes most = device.total - margin_of(setup, device);
+      Planned plain = with_regions(tape, setup, {});
+      note_plan(plain.tape, nothing_to_recompute(most));
+      Result<Estimate> e = estimate_tape(plain.tape, plain.setup, device);
+      if (e && e->peak.process <= most) return std::move(*e);
+    }
+    const Planned p = planned_for(tape, setup, device, Bytes());
     return unwrap(estimate_tape(p.tape, p.setup, device));
   });
 }

@@ -27,10 +27,10 @@ def pasted(build, python, library):
     return (int(found[1]), int(found[2])) if found else (0, 1)
 
 
-def estimate(build, name, *words):
+def estimate(build, name, *words, plan="optimal"):
     """The report of a shipped model with planned checkpoints."""
     model = os.path.join(HERE, "..", "..", "data", "models", name)
-    done = subprocess.run([os.path.join(build, "memplan"), "estimate", model, *words, "--checkpoint", "optimal", "--exit-zero", "--format", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    done = subprocess.run([os.path.join(build, "memplan"), "estimate", model, *words, "--checkpoint", plan, "--exit-zero", "--format", "json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           text=True)
     return json.loads(done.stdout)
 
@@ -48,10 +48,12 @@ def ranges(build):
 def largest(build):
     """The largest batch that an answer names fits when it is asked for: its plan leaves room for its range."""
     passed = failed = 0
-    for name, gpu in (("bert-base.onnx", "24GB"), ("pt2/unet.pt2", "24GB"), ("pt2/alexnet.pt2", "8GB"), ("moe_lm.onnx", "24GB")):
-        batch = estimate(build, name, "--gpu", gpu)["alternatives"]["largest_batch"]["batch"]
-        verdict = estimate(build, name, "--gpu", gpu, "--batch", str(batch), "--no-search")["summary"]["verdict"]
-        good = batch > 1 and verdict == "fits"
+    # With a budget of 4 GB the plan of alexnet leaves room on the card as well: without that, 692 samples fit.
+    for name, gpu, plan, least in (("bert-base.onnx", "24GB", "optimal", 2), ("pt2/unet.pt2", "24GB", "optimal", 2), ("pt2/alexnet.pt2", "8GB", "optimal", 2), ("moe_lm.onnx", "24GB", "optimal", 2),
+                                   ("pt2/alexnet.pt2", "8GB", "optimal:4GB", 750)):
+        batch = estimate(build, name, "--gpu", gpu, plan=plan)["alternatives"]["largest_batch"]["batch"]
+        verdict = estimate(build, name, "--gpu", gpu, "--batch", str(batch), "--no-search", plan=plan)["summary"]["verdict"]
+        good = batch >= least and verdict == "fits"
         if not good:
             print(f"FAILED {name}: the largest batch, {batch}, is said to be '{verdict}'")
         passed, failed = passed + good, failed + (not good)

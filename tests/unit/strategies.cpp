@@ -97,6 +97,7 @@ TEST_CASE("the cheapest stretches are those of a search through all choices") {
       CHECK(choice.lower_bound == best);
       ++feasible;
       with_options += !choice.options.empty();
+      CHECK(budget_of(p, choice.options) <= budget);
       // Rounded to a coarse grid it may cost more, never less, and says how much less would be possible at best.
       const ChainChoice coarse = choose_stretches(p, budget, 4);
       if (coarse.feasible) CHECK(coarse.cost >= best);
@@ -104,6 +105,7 @@ TEST_CASE("the cheapest stretches are those of a search through all choices") {
     }
     const std::int64_t least = least_budget(p);
     CHECK(std::isfinite(brute_force(p, least)));
+    CHECK(budget_of(p, choose_stretches(p, least).options) == least);
     CHECK_FALSE(std::isfinite(brute_force(p, least - 1)));
   }
   CHECK(feasible > 400);
@@ -114,6 +116,7 @@ TEST_CASE("a plan of units of an exbibyte each needs more than any device has") 
   ChainProblem p;
   for (int u = 0; u < 20; ++u) p.units.push_back({std::int64_t{1} << 60, std::int64_t{1} << 60});
   CHECK(least_budget(p) == std::int64_t{1} << 61);
+  CHECK(budget_of(p, {}) > std::int64_t{1} << 61);
 }
 
 TEST_CASE("a plan stays under its budget, and no set of modules that does so costs less") {

@@ -94,6 +94,19 @@ void Run::take_memory(const Tensor& t, Category category) {
   schedule.allocations[s->allocation].label = t->name;
 }
 
+std::int32_t Run::take_piece(std::int64_t elements, DType dtype) {
+  Storage s{this, bytes_of(dtype, elements).count, 0, -1};
+  begin_allocation(&s, Category::temporary, {elements}, dtype);
+  return s.allocation;
+}
+
+void Run::give_pieces(std::int32_t from, std::int32_t below) {
+  for (std::int32_t a = from; a < below; ++a) {
+    schedule.allocations[static_cast<std::size_t>(a)].died = static_cast<std::int32_t>(schedule.events.size());
+    schedule.events.push_back({Event::Kind::free, a});
+  }
+}
+
 void Run::renumber(std::int32_t from, std::int32_t by) {
   for (Storage& s : storages_)
     if (s.allocation >= from) s.allocation += by;

@@ -299,18 +299,20 @@ class Zero3 : public Zero {
         pieces += static_cast<std::size_t>(ranks_ - p.numel / std::max<std::int64_t>(p.shard_numel, 1));
       }
       if (pieces > most_events) fail_most_events();
-      TensorList padding;
+      const auto padding = static_cast<std::int32_t>(r.schedule.allocations.size());
       std::int64_t elements = 0;
       for (std::int64_t rank = 0; rank < ranks_; ++rank)
         for (std::size_t i : waiting_) {
           const ZeroParam& p = weights_.params[i];
           const std::int64_t missing =
               p.shard_numel - std::clamp<std::int64_t>(p.numel - rank * p.shard_numel, 0, p.shard_numel);
-          if (missing > 0) padding.push_back(r.empty({missing}, dtype_, Category::temporary));
+          if (missing > 0) r.take_piece(missing, dtype_);
           elements += p.shard_numel;
         }
+      const auto below = static_cast<std::int32_t>(r.schedule.allocations.size());
       flat = r.empty({elements}, dtype_, Category::temporary);
       r.label(flat, "ZeRO-3: gradients of a bucket, interleaved for the reduce-scatter");
+      r.give_pieces(padding, below);
     }
     for (std::size_t i : waiting_) {
       ZeroParam& p = weights_.params[i];
