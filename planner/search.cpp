@@ -196,6 +196,7 @@ LargestBatch verdicts_below(const LargestBatch& by_peaks, const Slope& slope_of,
 LargestBatch search_verdicts(BatchSearch& by_peak, BatchSearch& search, std::int64_t at,
                              const std::optional<Probe>& here) {
   const LargestBatch by_peaks = search_batches(by_peak);
+  if (by_peaks.batch == 0) return LargestBatch{0, search.probe(1).peak, false};
   return verdicts_below(
       by_peaks, [&] { return bytes_of_sample(by_peak, by_peaks); }, search, at, here);
 }
@@ -266,7 +267,9 @@ std::optional<LargestBatch> largest_batch(const Model& model, const TrainingSetu
     return LargestBatch{0, BatchSearch(model, start, device, margin(device), Asked::peak).probe(1).peak, false};
   if (start.checkpoint_optimal && start.mode == Mode::training)
     return largest_planned_batch(model, start, device, margin(device));
-  const auto searching = [&](const TrainingSetup& s, Asked asked) {
+  const auto searching = [&](TrainingSetup s, Asked asked) {
+    // Peaks only bound the answer. A step after the second adds what the allocator caches at most, so two are enough.
+    if (asked == Asked::peak && !model.recorded) s.steps = std::min(s.steps, decltype(s.steps){2});
     return BatchSearch(model, s, device, margin(device), asked);
   };
   BatchSearch search = searching(start, Asked::verdict), by_peak = searching(start, Asked::peak);
