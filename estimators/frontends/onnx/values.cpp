@@ -123,8 +123,21 @@ void Values::add_inputs(const std::vector<std::string_view>& user_inputs) {
   }
 }
 
+ValueId Values::parameter_like(const StoredTensor& t) const {
+  ValueId found;
+  if (t.sizes.size() < 2 || !is_floating(t.dtype)) return found;
+  for (const ValueId id : tape_.parameters) {
+    const TapeValue& p = tape_.values[static_cast<std::size_t>(id.index)];
+    if (p.sizes != t.sizes || p.dtype != t.dtype) continue;
+    if (found.valid()) return {};  // one of several
+    found = id;
+  }
+  return found;
+}
+
 std::unordered_set<std::size_t> Values::add_described_initializers() {
   std::unordered_set<std::size_t> present;
+  std::vector<GraphValueId> lifted;
   for (const auto& [id, tensor] : graph_.initializers) {
     const GraphValue& v = graph_.values[static_cast<std::size_t>(id)];
     const auto& metadata = tensor.metadata.count(input_kind_key) ? tensor.metadata : v.metadata;
@@ -137,6 +150,11 @@ std::unordered_set<std::size_t> Values::add_described_initializers() {
       line = t->second;
     if (line && !kind) kind = kind_of(signature_.inputs[*line].kind);
     if (!kind) continue;
+    if (kind == ValueKind::constant && line && tensor.name.starts_with("lifted_tensor_")) {
+      lifted.push_back(id);
+      present.insert(*line);
+      continue;
+    }
     const ValueId value = add_initializer(
         id, tensor, *kind,
         line && !signature_.inputs[*line].target.empty() ? std::string(signature_.inputs[*line].target) : tensor.name);
@@ -147,7 +165,26 @@ std::unordered_set<std::size_t> Values::add_described_initializers() {
       present.insert(*line);
     }
   }
+  for (const GraphValueId id : lifted) add_lifted(id);
   return present;
+}
+
+void Values::add_lifted(GraphValueId id) {
+  const StoredTensor& tensor = graph_.initializers.at(id);
+  const std::size_t line = line_of_target_.at(tensor.name);
+  const ValueId twin = parameter_like(tensor);
+  const ValueId value = twin.valid() ? twin : add_initializer(id, tensor, ValueKind::constant, tensor.name);
+  set_name(signature_.inputs[line].name, value);
+  if (!twin.valid()) {
+    position_[value.index] = line;
+    return;
+  }
+  set(id, value);
+  tape_.notes.push_back(
+      {"MP005",
+       fmt::format("'{}' is taken for the parameter '{}', which an attribute refers to, and counted once", tensor.name,
+                   tape_.values[static_cast<std::size_t>(twin.index)].name),
+       Evidence::told_by_pattern, About::weights});
 }
 
 void Values::find_folded(const std::unordered_set<std::size_t>& present) {

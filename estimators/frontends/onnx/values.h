@@ -87,6 +87,11 @@ class Values {
   void add_inputs(const std::vector<std::string_view>& user_inputs);
   /// Initializers whose role the metadata tells. Returns their lines of the signature.
   std::unordered_set<std::size_t> add_described_initializers();
+  /// A list in an attribute, `self.regularized = list(self.embedding.parameters())`, is no module, so its tensors are
+  /// constants of the exported program beside the parameters that they are: model.to() moves no others. They have no
+  /// contents here, so the only parameter of their sizes counts.
+  void add_lifted(GraphValueId id);
+  ValueId parameter_like(const StoredTensor& t) const;
   /// What an optimizer worked out of others, `present` being the lines that have a tensor of their own.
   void find_folded(const std::unordered_set<std::size_t>& present);
   ValueId add(ValueKind kind, std::string name, DType dtype, std::vector<std::int64_t> sizes);

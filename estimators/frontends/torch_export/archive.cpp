@@ -78,7 +78,7 @@ void Archive::list() {
                         s.valid & ZIP_STAT_COMP_SIZE
                             ? static_cast<std::int64_t>(std::min<zip_uint64_t>(s.comp_size, INT64_MAX))
                             : bytes,
-                        i});
+                        i, s.valid & ZIP_STAT_CRC ? s.crc : 0});
   }
   std::sort(members_.begin(), members_.end(), [](const Member& a, const Member& b) { return a.name < b.name; });
   const auto twice = std::adjacent_find(members_.begin(), members_.end(),

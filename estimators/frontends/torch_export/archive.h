@@ -19,6 +19,7 @@ class Archive {
     std::int64_t bytes = 0;   ///< uncompressed, as the directory says
     std::int64_t stored = 0;  ///< as it lies in the file, compressed or not
     std::int64_t index = 0;
+    std::uint32_t crc = 0;  ///< CRC-32 of the contents; 0: not told
   };
 
   /// Failure(input) for a file that is not a whole zip archive, and for hostile directories: names that leave the

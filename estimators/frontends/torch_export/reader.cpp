@@ -9,6 +9,7 @@
 #include "estimators/base/whole_number.h"
 #include "estimators/frontends/torch_export/json_text.h"
 #include "estimators/frontends/torch_export/nodes.h"
+#include "estimators/frontends/torch_export/tied_constants.h"
 
 namespace memplan::torch_export {
 
@@ -272,6 +273,7 @@ Model read_archive(const Archive& archive, const std::string& path) {
       std::make_shared<Program>(parse_program(archive.read(*found, max_json_bytes), stored, path + ": " + found->name));
   if (!constants.empty()) read_constants(archive, constants, path, *program);
   forget_empty_members(archive, data, *program);
+  tie_constants(archive, data, *program);
   const json extra = extra_of(archive, folder, path);
   read_ties(extra, *program);
   model.graphs.push_back(dims_graph(*program));
