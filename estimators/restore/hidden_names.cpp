@@ -110,7 +110,7 @@ class HiddenNames {
   std::int64_t names_of_kind(std::int32_t scope, std::size_t line) const {
     constexpr std::int64_t many_calls = 32, names_of_many = 8;
     const Line& l = frames_.line(scope, line);
-    return l.last - l.first >= many_calls ? names_of_many : 1;
+    return l.last - l.first >= many_calls ? names_of_many : 2;
   }
 
   bool calls_helper(std::int32_t scope, const Line& line) const {

@@ -271,15 +271,6 @@ std::size_t frame_at(std::string_view trace, std::size_t n) {
   return std::min(at, trace.size());
 }
 
-/// The first `frames` of the node's trace become the reader's: a module's frame is one entry of it.
-void lead_with(GraphNode& node, const GraphNode& reader, std::size_t frames) {
-  const auto trace = node.metadata.find(stack_trace_key);
-  if (trace == node.metadata.end()) return;
-  const std::string_view lines = note_at(reader.metadata, stack_trace_key);
-  trace->second =
-      std::string(lines.substr(0, frame_at(lines, frames))) + trace->second.substr(frame_at(trace->second, frames));
-}
-
 std::string class_of_layer(const GraphNode& node) {
   return std::string("torch.nn.modules.") + (node.op_type == "Gemm"   ? "linear.Linear"
                                              : node.op_type == "Conv" ? "conv.Conv2d"
@@ -322,6 +313,14 @@ void name_after_layer(GraphNode& node, std::string_view layer) {
 }
 
 }  // namespace
+
+void lead_with(GraphNode& node, const GraphNode& reader, std::size_t frames) {
+  const auto trace = node.metadata.find(stack_trace_key);
+  if (trace == node.metadata.end()) return;
+  const std::string_view lines = note_at(reader.metadata, stack_trace_key);
+  trace->second =
+      std::string(lines.substr(0, frame_at(lines, frames))) + trace->second.substr(frame_at(trace->second, frames));
+}
 
 void move_to_twin(GraphNode& node, const GraphNode& reader) {
   const auto mine = parse_python_strings(note_at(node.metadata, scopes_key));

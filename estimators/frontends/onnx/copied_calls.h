@@ -44,6 +44,9 @@ std::string with_module(const std::string& text, const Parting& p);
 /// into "up.1". The lines around the two modules are the reader's. Nothing happens where the classes differ.
 void move_to_twin(GraphNode& node, const GraphNode& reader);
 
+/// The first `frames` of the node's trace become the reader's: a module's frame is one entry of it.
+void lead_with(GraphNode& node, const GraphNode& reader, std::size_t frames);
+
 /// The lines that lead to the module which both nodes are in become the reader's.
 void move_lines(GraphNode& node, const GraphNode& reader);
 

@@ -16,6 +16,7 @@
 #include "estimators/frontends/onnx/lost_calls.h"
 #include "estimators/frontends/onnx/lost_twins.h"
 #include "estimators/frontends/onnx/metadata.h"
+#include "estimators/frontends/onnx/reader_frames.h"
 #include "estimators/frontends/onnx/signature.h"
 #include "estimators/graph/expression.h"
 #include "estimators/tape/uses.h"
@@ -299,11 +300,11 @@ class Parter {
     if (auto it = node.metadata.find(fx_node_key); it != node.metadata.end())
       it->second = renamed(renamed(it->second, names), twins);
     const GraphNode& of_reader = old_.nodes[at(reader.nodes.back())];
-    const auto line = of_reader.metadata.find(stack_trace_key);
+    if (move_to_reader(node, of_reader, old_, nodes_.maker, at(n))) return node;
     if (apart.root.empty() && module_of_node(node) != module_of_node(of_reader))
       move_lines(node, of_reader);  // of a part of the module, which is called again
-    else if (apart.root.empty() && line != of_reader.metadata.end())
-      node.metadata[stack_trace_key] = line->second;  // it is made where it is read
+    else if (apart.root.empty())
+      take_lines(node, of_reader);  // it is made where it is read
     if (apart.index || !twins.empty()) {
       if (auto it = node.metadata.find(scopes_key); it != node.metadata.end())
         it->second = with_module(it->second, apart);

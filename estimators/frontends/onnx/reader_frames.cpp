@@ -1,0 +1,81 @@
+#include "estimators/frontends/onnx/reader_frames.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "estimators/frontends/onnx/copied_calls.h"
+#include "estimators/frontends/onnx/metadata.h"
+#include "estimators/graph/exporter_notes.h"
+
+namespace memplan::onnx_format {
+
+namespace {
+
+/// Where a node stands, outermost first: modules and their classes, with the node itself behind them.
+struct Place {
+  std::vector<std::string_view> modules, kinds;
+  bool told() const { return modules.size() > 1 && modules.size() == kinds.size(); }
+  std::string_view module() const { return modules[modules.size() - 2]; }
+  std::string_view kind() const { return kinds[kinds.size() - 2]; }
+};
+
+Place place_of(const GraphNode& node) {
+  return {parse_python_strings(note_at(node.metadata, scopes_key)),
+          parse_python_strings(note_at(node.metadata, classes_key))};
+}
+
+/// The node reads a tensor that its module stores, or what other nodes of the module made of one.
+bool rests_on_stored(const Graph& graph, const std::vector<std::int32_t>& maker, std::size_t n,
+                     std::string_view module) {
+  std::vector<std::size_t> waiting{n};
+  std::vector<bool> seen(graph.nodes.size(), false);
+  while (!waiting.empty()) {
+    const std::size_t at = waiting.back();
+    waiting.pop_back();
+    if (seen[at]) continue;
+    seen[at] = true;
+    for (const GraphValueId id : graph.nodes[at].inputs) {
+      if (id < 0) continue;
+      const auto value = static_cast<std::size_t>(id);
+      if (graph.initializers.contains(id) && is_within(graph.values[value].name, module)) return true;
+      if (maker[value] >= 0 && module_of_node(graph.nodes[static_cast<std::size_t>(maker[value])]) == module)
+        waiting.push_back(static_cast<std::size_t>(maker[value]));
+    }
+  }
+  return false;
+}
+
+/// The list with another last member, as the exporter prints it.
+std::string printed(std::vector<std::string_view> names, std::string_view last) {
+  names.back() = last;
+  return fmt::format("['{}']", fmt::join(names, "', '"));
+}
+
+}  // namespace
+
+void take_lines(GraphNode& node, const GraphNode& reader) {
+  const auto trace = reader.metadata.find(stack_trace_key);
+  if (trace != reader.metadata.end()) node.metadata[stack_trace_key] = trace->second;
+}
+
+bool move_to_reader(GraphNode& copy, const GraphNode& reader, const Graph& graph,
+                    const std::vector<std::int32_t>& maker, std::size_t n) {
+  const Place mine = place_of(copy), its = place_of(reader);
+  if (!mine.told() || !its.told() || mine.module() == its.module() || mine.kind().starts_with("torch.")) return false;
+  if (is_within(mine.module(), its.module()) && rests_on_stored(graph, maker, n, mine.module())) return false;
+  const std::string modules = printed(its.modules, mine.modules.back()), kinds = printed(its.kinds, mine.kinds.back());
+  const bool twin = mine.kind() == its.kind() && mine.modules.size() == its.modules.size();
+  if (twin)
+    lead_with(copy, reader, mine.modules.size() - 2);
+  else
+    take_lines(copy, reader);
+  copy.metadata[scopes_key] = modules;
+  copy.metadata[classes_key] = kinds;
+  return true;
+}
+
+}  // namespace memplan::onnx_format
