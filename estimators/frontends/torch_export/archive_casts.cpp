@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <deque>
 #include <optional>
 #include <set>
@@ -57,6 +58,14 @@ bool uses_up_cast(std::string_view source) {
   if (count != 1) return false;
   const auto close = closing_bracket(value, value.find('(', at));
   return close != value.npos && value.substr(close + 1).starts_with('.');
+}
+
+/// "h" of "h.dtype", the whole of what stands between the brackets; else empty.
+std::string_view owner_of_type(std::string_view asked) {
+  constexpr std::string_view end = ".dtype\n";
+  if (!asked.ends_with(end)) return {};
+  const std::string_view name = asked.substr(0, asked.size() - end.size());
+  return std::ranges::all_of(name, in_name) ? name : std::string_view();
 }
 
 bool is_conversion(std::string_view function) {
@@ -147,6 +156,21 @@ ValueId ArchiveCasts::argument_of_frame(ValueId value, std::int32_t scope) const
   return {};
 }
 
+/// What the last line of the frame that has bound the name gave it: `h = self.in_layers(x)` before `.type(h.dtype)`.
+ValueId ArchiveCasts::last_named(std::string_view name, std::int32_t scope) const {
+  for (std::size_t i = tape_.calls.size(); i-- > 0;) {
+    const Call& call = tape_.calls[i];
+    if (!is_inside(call.scope, scope)) return {};  // before the frame
+    std::int32_t child = call.scope, in = -1;
+    for (; child != scope; child = tape_.scopes[static_cast<std::size_t>(child)].parent) in = child;
+    const auto& targets =
+        parse_statement(in < 0 ? call.source : tape_.scopes[static_cast<std::size_t>(in)].source).targets;
+    if (targets.size() != 1 || std::ranges::find(targets[0], name) == targets[0].end()) continue;
+    return targets[0].size() == 1 && call.outputs.size() == 1 ? call.outputs[0] : ValueId{};
+  }
+  return {};
+}
+
 /// What `value` was made of by calls of these ops, each of the first that it reads.
 ValueId ArchiveCasts::before(const std::set<std::string_view>& ops, ValueId value) const {
   for (std::size_t steps = 0; value.valid() && steps < longest_chain; ++steps) {
@@ -208,6 +232,9 @@ Fate ArchiveCasts::rewrite(Call& call, DType type, std::string_view function) {
   if (follows && !of_weight)
     if (const ValueId narrow = before_widening(given, call.scope); narrow.valid())
       return become("aten::type_as", false, Arg{narrow});
+  if (const std::string_view name = owner_of_type(asked); given_type && follows && !fixed && !name.empty())
+    if (const ValueId x = last_named(name, call.scope); x.valid() && makers_.contains(x.index))
+      return become("aten::type_as", false, Arg{x});
   // `orig_type = x.dtype` at the start of the frame.
   if (given_type && follows && !fixed && asked.find('.') == std::string::npos)
     if (const ValueId x = argument_of_frame(given, call.scope); x.valid())

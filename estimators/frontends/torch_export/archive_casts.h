@@ -53,6 +53,7 @@ class ArchiveCasts {
   ValueId query_of(ValueId value) const;
   bool is_of_parameter(ValueId value) const;
   ValueId argument_of_frame(ValueId value, std::int32_t scope) const;
+  ValueId last_named(std::string_view name, std::int32_t scope) const;
   void take_type_of_operand(const Call& call);
   bool is_made_in_line(ValueId x, const Call& cast) const;
 
