@@ -79,6 +79,10 @@ void keep_hooked_weights(Tape& tape);
 /// too.
 void remove_unused_calls(Tape& tape, const std::function<bool(const Call&, std::size_t)>& may_go);
 
+/// The same where the file has the nodes that move it (made_tensor.h): what is made of such tensors alone is on the CPU
+/// up to there, unless something reads it that would not work with both devices.
+void leave_constants_on_host(Tape& tape);
+
 /// A tensor that a module holds as a plain attribute and that its lines move to the device, `self.table.to(x.device)`,
 /// is on the CPU, and each such line makes a copy.
 void copy_host_constants(Tape& tape);

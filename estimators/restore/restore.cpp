@@ -53,7 +53,8 @@ constexpr RestorePass restore_table[] = {
      [](const Tape& t, const TrainingSetup& s) { return s.mode == Mode::inference && !t.exported.in_eval; },
      [](Tape& t, const TrainingSetup& s) { enter_inference(t, dtype_of_run(s)); }},
     {"kept results", exported_for_inference, [](Tape& t, const TrainingSetup&) { keep_in_inference(t); }},
-    {"numbers on the CPU", exported, [](Tape& t, const TrainingSetup&) { leave_on_host(t), copy_host_constants(t); }},
+    {"numbers on the CPU", exported,
+     [](Tape& t, const TrainingSetup&) { leave_on_host(t), leave_constants_on_host(t), copy_host_constants(t); }},
     {"dead calls", exported, [](Tape& t, const TrainingSetup&) { remove_dead_calls(t); }},
     {"in-place ops",
      [](const Tape& t, const TrainingSetup& s) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,15 @@ inline void make_of_size(Call& call, std::string op, DType dtype, const std::vec
   call.op = std::move(op);
   call.args = {{std::move(list)}};
   call.kwargs = {{"dtype", {dtype}}};
+}
+
+/// `x.to(device)` of a tensor that may be on the CPU, until leave_constants_on_host() has decided.
+inline constexpr std::string_view move_op = "memplan::to_device";
+
+inline void make_move(Call& call) {
+  call.op = std::string(move_op);
+  call.args.resize(1);
+  call.kwargs.clear();
 }
 
 }  // namespace memplan

@@ -20,6 +20,9 @@ namespace {
 /// A chain from a cast back to the one before it is this long at most: a norm or an embedding takes a handful.
 constexpr std::size_t longest_chain = 64;
 
+/// What is made of constants before it is moved takes fewer calls: tables of positions, windows, anchors.
+constexpr std::size_t most_constant_steps = 1000;
+
 bool says_type(std::string_view text) {
   for (std::string_view t : {"float32", "float64", "float16"})  // bfloat16 is one of them
     if (text.find(t) != std::string_view::npos) return true;
@@ -244,6 +247,27 @@ Fate ArchiveCasts::rewrite(Call& call, DType type, std::string_view function) {
   if (fixed || hidden) return become("aten::to.dtype", true, Arg{type});
   if (follows) return become("memplan::to_default_dtype", false, {});
   return Fate::pass_input;  // x.to(device)
+}
+
+bool ArchiveCasts::moves_constant(const Call& call, const Node& node) const {
+  if (std::ranges::none_of(node.inputs, [](const NodeInput& in) { return in.name == "device"; })) return false;
+  std::vector<ValueId> open{value_of_argument(call, 0)};
+  std::set<std::int32_t> seen;
+  bool any = false;
+  while (!open.empty()) {
+    if (seen.size() > most_constant_steps) return false;
+    const ValueId v = open.back();
+    open.pop_back();
+    if (!v.valid() || !seen.insert(v.index).second) continue;
+    if (const auto it = makers_.find(v.index); it != makers_.end()) {
+      for_each_value(tape_.calls[it->second], [&](ValueId id) { open.push_back(id); });
+      continue;
+    }
+    const TapeValue& from = tape_.values[static_cast<std::size_t>(v.index)];
+    if (from.kind != ValueKind::constant || from.on_host) return false;
+    any = true;
+  }
+  return any;
 }
 
 void ArchiveCasts::made(const Call& call) {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "estimators/frontends/torch_export/program.h"
 #include "estimators/frontends/torch_export/rewrites.h"
 #include "estimators/tape/tape.h"
 
@@ -27,6 +28,10 @@ class ArchiveCasts {
   void narrow_type(Call& call) const;
   /// The same of every call, before it goes onto the tape.
   void follow(const Call& call);
+
+  /// `table.to(device)` of what was made of nothing but tensors that modules hold as plain attributes, which are on the
+  /// CPU: the node asks for a device, and the call reads no other values.
+  bool moves_constant(const Call& call, const Node& node) const;
 
   /// The value that a use in `scope` of `value`, by the line `source`, meant: outside of the module that cast it, the
   /// tensor itself, unless the module has no use of its own for the result and so returned it. Inside of it the tensor

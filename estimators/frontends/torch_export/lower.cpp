@@ -18,6 +18,7 @@
 #include "estimators/setup/field.h"
 #include "estimators/setup/setup.h"
 #include "estimators/tape/differentiable.h"
+#include "estimators/tape/made_tensor.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan::torch_export {
@@ -177,7 +178,11 @@ class Lowering {
       types.output = name_of(node.outputs[0]).tensor->dtype;
     const bool converts_nothing = types.input && types.input == types.output;
     make_lifted(call, tape_);
-    const Fate fate = rewrite_exported(call, types, setup_, tape_, node.function, casts_);
+    Fate fate = rewrite_exported(call, types, setup_, tape_, node.function, casts_);
+    if (fate == Fate::pass_input && casts_.moves_constant(call, node)) {
+      make_move(call);
+      fate = Fate::keep;
+    }
     if (fate != Fate::keep) {
       if (fate == Fate::pass_input && converts_nothing)
         memplan::note(tape_.notes, {{},
@@ -381,20 +386,6 @@ class Lowering {
 
 void lower_program(const Program& program, const Symbols& symbols, const TrainingSetup& setup, Tape& tape) {
   Lowering(program, symbols, setup, tape).run();
-}
-
-void check_ranges(const Program& program, const Symbols& symbols) {
-  for (const auto& [symbol, range] : program.ranges) {
-    const auto it = symbols.find(symbol);
-    if (it == symbols.end()) continue;
-    const std::int64_t low = range.first.value_or(0) <= 2 ? 1 : *range.first;
-    if (it->second >= low && (!range.second || it->second <= *range.second)) continue;
-    fail(ErrorKind::usage,
-         fmt::format("dimension '{}' cannot be {}: the file allows {} to {}", symbol, it->second, low,
-                     range.second ? std::to_string(*range.second) : "any size"),
-         setting(Field::dims, fmt::format("{}={}", symbol, it->second)),
-         "choose a size in that range, or export with another torch.export.Dim");
-  }
 }
 
 }  // namespace memplan::torch_export
