@@ -49,8 +49,11 @@ TensorList reflatten(Run& r, const Rnn& n, const TensorList& weights, DType dtyp
   for (const Tensor& w : weights) sizes.push_back(w->sizes);
   TensorList views = pieces_of(r, flat, sizes);
   for (std::size_t i = 0; i < views.size(); ++i)
-    r.record({weights[i]}, {views[i]},
-             [from = weights[i]->dtype](Run& r, Node&, TensorList& g) { return TensorList{op::to(r, g[0], from)}; });
+    r.record({weights[i]}, {views[i]}, [from = weights[i]->dtype](Run& r, Node&, TensorList& g) {
+      // copy_weights_to_flat_buf_views in RNN.cpp copies from `orig_weight.view_as(dst)`, so what goes back is a view.
+      const Tensor wide = op::to(r, g[0], from);
+      return TensorList{r.alias(wide, wide->sizes, wide->strides, 0)};
+    });
   return views;
 }
 
