@@ -110,11 +110,18 @@ Found in_portions(Changes& changes, const TrainingSetup& setup, std::optional<By
   return found;
 }
 
+/// Weights larger than the card stay so with all of these changes.
+bool are_hopeless(const Estimate& known, const Device& device) {
+  return std::ranges::any_of(
+      known.parts, [&](const CategoryPart& p) { return p.part == Part::parameters && p.bytes > device.total; });
+}
+
 }  // namespace
 
 std::vector<Alternative> smaller_changes(const Model& model, const Tape& tape, const TrainingSetup& setup,
                                          const Device& device, Bytes margin, const Estimate& known,
                                          std::optional<Bytes> limit) {
+  if (!limit && are_hopeless(known, device)) return {};
   Changes changes(model, device, margin, known.peak.process);
   std::vector<std::function<Found()>> tries;
   for (const Change& single : single_changes(setup, device))
