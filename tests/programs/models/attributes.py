@@ -16,7 +16,7 @@ class Regularized(nn.Module):
     def forward(self, fields, label):
         rows = torch.cat([table(fields[:, i]) for i, table in enumerate(self.embeddings.values())], dim=-1)
         logits = self.deep(rows).squeeze(1)
-        loss = F.binary_cross_entropy_with_logits(logits, label)
+        loss = F.mse_loss(logits, label)
         for weights, strength in self.penalized:
             for w in weights:
                 loss = loss + torch.sum(strength * torch.square(w))
@@ -73,14 +73,17 @@ class Forced(nn.Module):
 
     def __init__(self, features=24, width=192):
         super().__init__()
+        self.into = nn.Linear(features, features)
         self.decoder = nn.LSTM(features, width, num_layers=2, batch_first=True)
         self.out = nn.Linear(width, features)
 
     def forward(self, x):
+        x = self.into(x)
         state = (x.new_zeros(2, x.shape[0], 192), x.new_zeros(2, x.shape[0], 192))
         outs = []
         for i in range(8):
             out, state = self.decoder(x[:, i : i + 1], state)
+            state = tuple(s.view(2, -1, 192) for s in state)
             outs.append(self.out(out))
         return torch.cat(outs, dim=1)
 
