@@ -49,6 +49,13 @@ bool rests_on_stored(const Graph& graph, const std::vector<std::int32_t>& maker,
   return false;
 }
 
+/// The innermost frame of the node's trace.
+std::string_view own_line(const GraphNode& node) {
+  const std::string_view trace = note_at(node.metadata, stack_trace_key);
+  const auto at = trace.rfind("File \"");
+  return at == trace.npos ? trace : trace.substr(at);
+}
+
 /// The list with another last member, as the exporter prints it.
 std::string printed(std::vector<std::string_view> names, std::string_view last) {
   names.back() = last;
@@ -66,9 +73,11 @@ bool move_to_reader(GraphNode& copy, const GraphNode& reader, const Graph& graph
                     const std::vector<std::int32_t>& maker, std::size_t n) {
   const Place mine = place_of(copy), its = place_of(reader);
   if (!mine.told() || !its.told() || mine.module() == its.module() || mine.kind().starts_with("torch.")) return false;
-  if (is_within(mine.module(), its.module()) && rests_on_stored(graph, maker, n, mine.module())) return false;
+  const bool twin =
+      mine.kind() == its.kind() && mine.modules.size() == its.modules.size() && own_line(copy) == own_line(reader);
+  if (!twin && (!is_within(mine.module(), its.module()) || rests_on_stored(graph, maker, n, mine.module())))
+    return false;
   const std::string modules = printed(its.modules, mine.modules.back()), kinds = printed(its.kinds, mine.kinds.back());
-  const bool twin = mine.kind() == its.kind() && mine.modules.size() == its.modules.size();
   if (twin)
     lead_with(copy, reader, mine.modules.size() - 2);
   else

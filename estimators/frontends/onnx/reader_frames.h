@@ -11,11 +11,10 @@ namespace memplan::onnx_format {
 /// Gives a node the reader's lines, where it has any.
 void take_lines(GraphNode& node, const GraphNode& reader);
 
-/// Puts a copy of `graph`'s node `n` into the module that `reader` is in, where that cannot have called the node's own.
-/// A module of the same class runs the same line; another one has the step in a line of its own, as
-/// `mask.to(x.dtype)` in each layer and once more around them. False where the node's module is of PyTorch or inside of
-/// the reader's, and the node rests on what that module stores: then it was called once more. `maker`: by value, -1 for
-/// none.
+/// Puts a copy of `graph`'s node `n` into the module that `reader` is in. One of the same class runs the same line. One
+/// around the node's module has the step in a line of its own, as `mask.to(x.dtype)` in each layer and once more around
+/// them, unless the node rests on what its module stores: then that module was called once more. False elsewhere, and
+/// of PyTorch's modules. `maker`: by value, -1 for none.
 bool move_to_reader(GraphNode& copy, const GraphNode& reader, const Graph& graph,
                     const std::vector<std::int32_t>& maker, std::size_t n);
 
