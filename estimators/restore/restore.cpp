@@ -35,6 +35,12 @@ bool traced_with_masks(const Tape& t, const TrainingSetup& s) {
 /// A trial: they convert nothing.
 bool unseen_casts_read(const Tape& t, const TrainingSetup&) { return !t.reading.unseen_casts; }
 
+void leave_numbers_on_host(Tape& t, const TrainingSetup&) {
+  leave_on_host(t);
+  leave_constants_on_host(t);
+  copy_host_constants(t);
+}
+
 void recover_recurrent(Tape& t, const TrainingSetup& s) {
   recover_recurrent_cells(t);
   recover_recurrent_layers(t, s);
@@ -53,8 +59,7 @@ constexpr RestorePass restore_table[] = {
      [](const Tape& t, const TrainingSetup& s) { return s.mode == Mode::inference && !t.exported.in_eval; },
      [](Tape& t, const TrainingSetup& s) { enter_inference(t, dtype_of_run(s)); }},
     {"kept results", exported_for_inference, [](Tape& t, const TrainingSetup&) { keep_in_inference(t); }},
-    {"numbers on the CPU", exported,
-     [](Tape& t, const TrainingSetup&) { leave_on_host(t), leave_constants_on_host(t), copy_host_constants(t); }},
+    {"numbers on the CPU", exported, leave_numbers_on_host},
     {"dead calls", exported, [](Tape& t, const TrainingSetup&) { remove_dead_calls(t); }},
     {"in-place ops",
      [](const Tape& t, const TrainingSetup& s) {

@@ -61,10 +61,14 @@ std::optional<std::vector<std::pair<GraphValueId, std::size_t>>> results_of(cons
   return out;
 }
 
+/// What `torch.zeros(...)` and `x.new_zeros(...)` are called.
+bool are_zeros(std::string_view op) { return op == "zeros" || op == "new_zeros"; }
+
 /// A tensor of zeros once more, if the value is one.
 std::optional<ValueId> zeros_again(ValueId id, Emit& e) {
   for (auto made = e.tape.calls.rbegin(); made != e.tape.calls.rend(); ++made)
-    if (made->op == "aten::zeros" && made->outputs.size() == 1 && made->outputs[0] == id) {
+    if (are_zeros(std::string_view(made->op).substr(made->op.find(':') + 2)) && made->outputs.size() == 1 &&
+        made->outputs[0] == id) {
       const Call again = *made;  // e.call() may move the calls
       const ValueId copy = e.call(again.op, again.args, again.kwargs);
       e.tape.calls.back().known_shapes = again.known_shapes;
@@ -84,12 +88,13 @@ void part_states(Call& call, bool of_other_call, Emit& e) {
   }
 }
 
-/// The zeros that the layer's nodes read in the place of those of a name that is gone.
-std::optional<GraphValueId> other_zeros(const View& v, const FxGroup& group, std::string_view name) {
-  if (op_of_name(name) != "zeros") return std::nullopt;
+/// The zeros that the layer's nodes read in the place of those of a name that is gone. `zeros`: those with a name.
+std::optional<GraphValueId> other_zeros(const View& v, const FxGroup& group, std::string_view name,
+                                        const std::unordered_set<GraphValueId>& zeros) {
+  if (!are_zeros(op_of_name(name))) return std::nullopt;
   for (std::int32_t n : group.nodes)
     for (GraphValueId id : v.node(n).inputs)
-      if (id >= 0 && op_of_name(v.graph.values[static_cast<std::size_t>(id)].name) == "zeros") return id;
+      if (zeros.contains(id)) return id;
   return std::nullopt;
 }
 
@@ -167,7 +172,7 @@ std::int64_t hidden_size(const GraphNode& node) {
 
 std::optional<Found> match_call(const View& v, const FxGroup& group, const FxProgram& program,
                                 const std::unordered_map<std::string_view, GraphValueId>& names,
-                                const Nodes& arranged) {
+                                const std::unordered_set<GraphValueId>& named_zeros, const Nodes& arranged) {
   const auto results = results_of(v, group, arranged);
   if (!results) return std::nullopt;
   auto call = std::make_shared<Call>();
@@ -180,7 +185,7 @@ std::optional<Found> match_call(const View& v, const FxGroup& group, const FxPro
   replace_values(*call, [&](ValueId name) {
     const std::string_view text = program.names[static_cast<std::size_t>(name.index)];
     const auto it = names.find(text);
-    const auto zeros = it == names.end() ? other_zeros(v, group, text) : std::nullopt;
+    const auto zeros = it == names.end() ? other_zeros(v, group, text, named_zeros) : std::nullopt;
     known = known && (it != names.end() || zeros);
     of_other_call = of_other_call || zeros;
     if (it == names.end() && !zeros) return Arg{};
@@ -229,12 +234,15 @@ bool is_recurrent(const FxGroup& group) {
 std::vector<std::pair<std::size_t, Found>> match_recurrent(
     const View& v, const FxProgram& program, const std::unordered_map<std::string_view, GraphValueId>& names) {
   std::vector<std::pair<std::size_t, Found>> out;
+  std::unordered_set<GraphValueId> zeros;
+  for (const auto& [name, id] : names)
+    if (are_zeros(op_of_name(name))) zeros.insert(id);
   const auto match = [&](const Nodes& arranged) {
     out.clear();
     bool all = true;
     for (std::size_t i = 0; i < program.groups.size(); ++i) {
       if (program.groups[i].name < 0 || !is_recurrent(program.groups[i])) continue;
-      if (auto found = match_call(v, program.groups[i], program, names, arranged))
+      if (auto found = match_call(v, program.groups[i], program, names, zeros, arranged))
         out.emplace_back(i, std::move(*found));
       else
         all = false;

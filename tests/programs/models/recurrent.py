@@ -32,9 +32,9 @@ class Speller(nn.Module):
         self.forth = self.back = nn.Linear(width, 16, bias=False)
 
     def forward(self, heard, state, target):
-        words, losses = [], 0
+        words, losses, turned = [], 0, heard.transpose(1, 2)
         for i in range(4):
-            weights = torch.softmax(torch.bmm(state.permute(1, 0, 2), heard.transpose(1, 2)), dim=-1)
+            weights = torch.softmax(torch.bmm(state.permute(1, 0, 2), turned), dim=-1)
             seen = torch.cat((self.table(target[:, i : i + 1]), torch.bmm(weights, heard)), dim=2)
             output, state = self.rnn(seen, state)
             words.append(self.out(output))
