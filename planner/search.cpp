@@ -195,8 +195,8 @@ LargestBatch verdicts_below(const LargestBatch& by_peaks, const Slope& slope_of,
 /// down: beyond what fits by its peak nothing fits.
 LargestBatch search_verdicts(BatchSearch& by_peak, BatchSearch& search, std::int64_t at,
                              const std::optional<Probe>& here) {
-  const LargestBatch by_peaks = search_batches(by_peak);
-  if (by_peaks.batch == 0) return LargestBatch{0, here && at == 1 ? here->peak : by_peaks.peak, false};
+  LargestBatch by_peaks = search_batches(by_peak);
+  if (by_peaks.batch == 0 && here && at == 1) by_peaks.peak = here->peak;
   return verdicts_below(
       by_peaks, [&] { return bytes_of_sample(by_peak, by_peaks); }, search, at, here);
 }
@@ -280,7 +280,7 @@ std::optional<LargestBatch> largest_batch(const Model& model, const TrainingSetu
     BatchSearch by_few = searching(few, Asked::verdict), by_few_peak = searching(few, Asked::peak);
     LargestBatch found = search_verdicts(by_few_peak, by_few, 0, {});
     if (found.batch == 0) return LargestBatch{0, at == 1 ? known.peak.process : found.peak, false};
-    const Probe all = found.batch > 0 ? search.probe(found.batch) : Probe{};
+    const Probe all = search.probe(found.batch);
     if (all.fits && (found.at_least || !search.probe(found.batch + 1).fits)) {
       found.peak = all.peak;
       return found;

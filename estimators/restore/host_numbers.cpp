@@ -46,10 +46,8 @@ class HostCalls {
   explicit HostCalls(const Tape& tape)
       : tape_(tape), number_(tape.values.size(), false), host_value_(tape.values.size(), false) {
     for (const Call& call : tape.calls) {
-      const bool counts =
-          call.op.starts_with("aten::sym_") || call.op.starts_with("_operator.") || call.op.starts_with("torch.sym_");
       for (const ValueId id : call.outputs)
-        if (id.valid()) number_[static_cast<std::size_t>(id.index)] = counts;
+        if (id.valid()) number_[static_cast<std::size_t>(id.index)] = makes_numbers(call);
       host_call_.push_back(follows(call));
       for (const ValueId id : call.outputs)
         if (id.valid()) host_value_[static_cast<std::size_t>(id.index)] = host_call_.back();
@@ -71,17 +69,19 @@ class HostCalls {
            !base_of(call.op).ends_with('_');
   }
 
-  /// Sizes are values of the tape, too.
   bool is_number(ValueId id) const { return id.valid() && number_[static_cast<std::size_t>(id.index)]; }
 
   const Tape& tape_;
   std::vector<bool> number_, host_value_, host_call_;
 };
 
-/// Indices are taken from the CPU as they are; other ops read on the GPU alone.
-bool reads_from_host(const Call& call) { return base_of(call.op) == "aten::index"; }
-
 }  // namespace
+
+bool makes_numbers(const Call& call) {
+  return call.op.starts_with("aten::sym_") || call.op.starts_with("_operator.") || call.op.starts_with("torch.sym_");
+}
+
+bool reads_from_host(const Call& call) { return base_of(call.op) == "aten::index"; }
 
 bool has_numbers_without_device(const Tape& tape) {
   return !tape.exported.recorded &&

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "estimators/restore/host_numbers.h"
 #include "estimators/restore/passes.h"
 #include "estimators/restore/statement.h"
 #include "estimators/tape/made_tensor.h"
@@ -14,13 +15,6 @@ namespace memplan {
 
 namespace {
 
-bool is_size(const Call& call) {
-  return call.op.starts_with("aten::sym_") || call.op.starts_with("_operator.") || call.op.starts_with("torch.sym_");
-}
-
-/// Indices are taken from the CPU as they are.
-bool takes_host_indices(const Call& call) { return call.op.starts_with("aten::index."); }
-
 /// `self.table = self.table.to(device)` keeps the copy.
 bool keeps_copy(const Call& call) {
   for (const auto& names : parse_statement(call.source).targets)
@@ -29,81 +23,86 @@ bool keeps_copy(const Call& call) {
   return false;
 }
 
-/// What is on the CPU if these constants are: calls that read nothing else, and sizes.
+/// Constants and what is made of nothing but them, in groups of what meets: a group is on the CPU as a whole, or not at
+/// all.
 class HostSide {
  public:
-  HostSide(const Tape& tape, const std::set<ValueId>& constants)
-      : tape_(tape), of_(tape.values.size()), calls_(tape.calls.size(), false) {
-    std::vector<bool> size(tape.values.size(), false);
-    for (const ValueId id : constants) of_[static_cast<std::size_t>(id.index)] = {id};
-    for (std::size_t i = 0; i < tape.calls.size(); ++i) {
-      const Call& call = tape.calls[i];
-      std::set<ValueId> of;
-      bool others = false;
-      for_each_value(call, [&](ValueId id) {
-        const auto& theirs = of_[static_cast<std::size_t>(id.index)];
-        of.insert(theirs.begin(), theirs.end());
-        others = others || (theirs.empty() && !size[static_cast<std::size_t>(id.index)]);
-      });
-      calls_[i] = !of.empty() && !others && call.op != move_op && call.op.starts_with("aten::") &&
-                  call.known_shapes.size() == call.outputs.size();
-      for (const ValueId id : call.outputs) {
-        if (!id.valid()) continue;
-        size[static_cast<std::size_t>(id.index)] = is_size(call);
-        if (calls_[i]) of_[static_cast<std::size_t>(id.index)] = of;
+  explicit HostSide(const Tape& tape)
+      : group_(tape.values.size(), -1), number_(tape.values.size(), false), call_group_(tape.calls.size(), -1) {
+    for (std::size_t v = 0; v < tape.values.size(); ++v)
+      if (const TapeValue& value = tape.values[v];
+          value.kind == ValueKind::constant && !value.sizes.empty() && !value.on_host) {
+        group_[v] = static_cast<std::int32_t>(groups_.size());
+        groups_.push_back({group_[v]});
       }
-    }
+    for (std::size_t i = 0; i < tape.calls.size(); ++i) follow(tape.calls[i], call_group_[i]);
+    for (const ValueId id : tape.outputs)
+      if (id.valid()) need(id);
   }
 
-  bool call(std::size_t i) const { return calls_[i]; }
-  bool value(ValueId id) const { return id.valid() && !constants_of(id).empty(); }
-  const std::set<ValueId>& constants_of(ValueId id) const { return of_[static_cast<std::size_t>(id.index)]; }
-
-  /// Constants that something on the GPU reads, or that a line keeps there.
-  std::set<ValueId> needed_on_device() const {
-    std::set<ValueId> found;
-    const auto add = [&](ValueId id) { found.insert(constants_of(id).begin(), constants_of(id).end()); };
-    for (std::size_t i = 0; i < calls_.size(); ++i) {
-      const Call& call = tape_.calls[i];
-      const bool fine =
-          calls_[i] || is_size(call) || takes_host_indices(call) || (call.op == move_op && !keeps_copy(call));
-      if (!fine) for_each_value(call, add);
-    }
-    for (const ValueId id : tape_.outputs)
-      if (id.valid()) add(id);
-    return found;
-  }
+  bool call(std::size_t i) { return is_on_host(call_group_[i]); }
+  bool value(ValueId id) { return id.valid() && is_on_host(group_of(id)); }
 
  private:
-  const Tape& tape_;
-  std::vector<std::set<ValueId>> of_;  ///< by value: the constants that it is made of
-  std::vector<bool> calls_;
-};
+  struct Group {
+    std::int32_t parent = -1;
+    bool moved = false;   ///< to the GPU, by the program
+    bool needed = false;  ///< there, by an op or a line that keeps it
+  };
 
-/// Constants that moved values are made of, as far as the program would work with them on the CPU.
-std::set<ValueId> constants_on_host(const Tape& tape) {
-  std::set<ValueId> on_host;
-  for (std::size_t v = 0; v < tape.values.size(); ++v)
-    if (tape.values[v].kind == ValueKind::constant && !tape.values[v].sizes.empty() && !tape.values[v].on_host)
-      on_host.insert(ValueId{static_cast<std::int32_t>(v)});
-  const HostSide all(tape, on_host);
-  std::set<ValueId> moved;
-  for (const Call& call : tape.calls)
-    if (call.op == move_op)
-      for_each_value(call, [&](ValueId id) { moved.insert(all.constants_of(id).begin(), all.constants_of(id).end()); });
-  for (on_host = std::move(moved);;) {
-    const std::set<ValueId> needed = HostSide(tape, on_host).needed_on_device();
-    if (needed.empty()) return on_host;
-    for (const ValueId id : needed) on_host.erase(id);
+  std::int32_t group_of(ValueId id) const { return group_[static_cast<std::size_t>(id.index)]; }
+  Group& root(std::int32_t g) {
+    while (at(g).parent != g) g = at(g).parent = at(at(g).parent).parent;
+    return at(g);
   }
-}
+  Group& at(std::int32_t g) { return groups_[static_cast<std::size_t>(g)]; }
+  bool is_on_host(std::int32_t g) { return g >= 0 && root(g).moved && !root(g).needed; }
+  void need(ValueId id) {
+    if (group_of(id) >= 0) root(group_of(id)).needed = true;
+  }
+  std::int32_t join(std::int32_t a, std::int32_t b) {
+    Group &into = root(a), &from = root(b);
+    into.moved = into.moved || from.moved;
+    into.needed = into.needed || from.needed;
+    return from.parent = into.parent;
+  }
+
+  void follow(const Call& call, std::int32_t& group) {
+    bool others = false;
+    std::int32_t of = -1;
+    for_each_value(call, [&](ValueId id) {
+      of = std::max(of, group_of(id));
+      others = others || (group_of(id) < 0 && !number_[static_cast<std::size_t>(id.index)]);
+    });
+    for (const ValueId id : call.outputs)
+      if (id.valid()) number_[static_cast<std::size_t>(id.index)] = makes_numbers(call);
+    if (of < 0 || makes_numbers(call)) return;
+    if (call.op == move_op && !keeps_copy(call)) {
+      root(of).moved = true;
+    } else if (others || call.op == move_op || !call.op.starts_with("aten::") ||
+               call.known_shapes.size() != call.outputs.size()) {
+      if (!reads_from_host(call)) for_each_value(call, [&](ValueId id) { need(id); });
+    } else {
+      for_each_value(call, [&](ValueId id) {
+        if (group_of(id) >= 0) of = join(of, group_of(id));
+      });
+      group = of;
+      for (const ValueId id : call.outputs)
+        if (id.valid()) group_[static_cast<std::size_t>(id.index)] = of;
+    }
+  }
+
+  std::vector<Group> groups_;
+  std::vector<std::int32_t> group_;  ///< by value; -1: others
+  std::vector<bool> number_;         ///< by value
+  std::vector<std::int32_t> call_group_;
+};
 
 }  // namespace
 
 void leave_constants_on_host(Tape& tape) {
   if (std::ranges::none_of(tape.calls, [](const Call& c) { return c.op == move_op; })) return;
-  const std::set<ValueId> constants = constants_on_host(tape);
-  const HostSide host(tape, constants);
+  HostSide host(tape);
   std::map<ValueId, Arg> same;  // a move of what is there already
   std::set<ValueId> as_index;
   for (std::size_t i = 0; i < tape.calls.size(); ++i) {
@@ -112,7 +111,7 @@ void leave_constants_on_host(Tape& tape) {
       const auto it = same.find(id);
       return it == same.end() ? Arg{id} : it->second;
     });
-    if (takes_host_indices(call) && !host.call(i)) for_each_value(call, [&](ValueId id) { as_index.insert(id); });
+    if (reads_from_host(call) && !host.call(i)) for_each_value(call, [&](ValueId id) { as_index.insert(id); });
     if (call.op != move_op) continue;
     const ValueId from = value_at(call, 0);
     if (host.value(from) && call.known_shapes.size() == 1)
@@ -130,11 +129,14 @@ void leave_constants_on_host(Tape& tape) {
   remove_unused_calls(tape, [&](const Call& call, std::size_t i) {
     return call.op == move_op || (host.call(i) && !call.outputs.empty());
   });
-  for (const ValueId id : constants) tape.values[static_cast<std::size_t>(id.index)].on_host = true;
-  if (!constants.empty())
+  std::int64_t left = 0;
+  for (std::size_t v = 0; v < tape.values.size(); ++v)
+    if (tape.values[v].kind == ValueKind::constant && host.value(ValueId{static_cast<std::int32_t>(v)}))
+      tape.values[v].on_host = true, ++left;
+  if (left > 0)
     tape.recovered.push_back({"aten::to",
-                              "tensors that a module holds without registering them, which the program moves",
-                              static_cast<std::int64_t>(constants.size()), Evidence::proven_by_file, About::placement});
+                              "tensors that a module holds without registering them, which the program moves", left,
+                              Evidence::proven_by_file, About::placement});
 }
 
 }  // namespace memplan

@@ -61,14 +61,14 @@ std::optional<std::vector<std::pair<GraphValueId, std::size_t>>> results_of(cons
   return out;
 }
 
-/// What `torch.zeros(...)` and `x.new_zeros(...)` are called.
+/// `torch.zeros(...)` and `x.new_zeros(...)`, by the names of their results and as calls.
 bool are_zeros(std::string_view op) { return op == "zeros" || op == "new_zeros"; }
+bool makes_zeros(const Call& call) { return call.op == "aten::zeros" || call.op == "aten::new_zeros"; }
 
 /// A tensor of zeros once more, if the value is one.
 std::optional<ValueId> zeros_again(ValueId id, Emit& e) {
   for (auto made = e.tape.calls.rbegin(); made != e.tape.calls.rend(); ++made)
-    if (are_zeros(std::string_view(made->op).substr(made->op.find(':') + 2)) && made->outputs.size() == 1 &&
-        made->outputs[0] == id) {
+    if (makes_zeros(*made) && made->outputs.size() == 1 && made->outputs[0] == id) {
       const Call again = *made;  // e.call() may move the calls
       const ValueId copy = e.call(again.op, again.args, again.kwargs);
       e.tape.calls.back().known_shapes = again.known_shapes;

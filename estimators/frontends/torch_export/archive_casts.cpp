@@ -20,6 +20,9 @@ namespace {
 /// A chain from a cast back to the one before it is this long at most: a norm or an embedding takes a handful.
 constexpr std::size_t longest_chain = 64;
 
+/// A name was bound this many calls ago at most.
+constexpr std::size_t longest_look_back = 1000;
+
 /// What is made of constants before it is moved takes fewer calls: tables of positions, windows, anchors.
 constexpr std::size_t most_constant_steps = 1000;
 
@@ -161,13 +164,15 @@ ValueId ArchiveCasts::argument_of_frame(ValueId value, std::int32_t scope) const
 
 /// What the last line of the frame that has bound the name gave it: `h = self.in_layers(x)` before `.type(h.dtype)`.
 ValueId ArchiveCasts::last_named(std::string_view name, std::int32_t scope) const {
-  for (std::size_t i = tape_.calls.size(); i-- > 0;) {
+  const std::size_t end = tape_.calls.size(), begin = end - std::min(end, longest_look_back);
+  for (std::size_t i = end; i-- > begin;) {
     const Call& call = tape_.calls[i];
     if (!is_inside(call.scope, scope)) return {};  // before the frame
     std::int32_t child = call.scope, in = -1;
     for (; child != scope; child = tape_.scopes[static_cast<std::size_t>(child)].parent) in = child;
-    const auto& targets =
-        parse_statement(in < 0 ? call.source : tape_.scopes[static_cast<std::size_t>(in)].source).targets;
+    const std::string& line = in < 0 ? call.source : tape_.scopes[static_cast<std::size_t>(in)].source;
+    if (!has_name(line, name)) continue;
+    const auto targets = parse_statement(line).targets;
     if (targets.size() != 1 || std::ranges::find(targets[0], name) == targets[0].end()) continue;
     return targets[0].size() == 1 && call.outputs.size() == 1 ? call.outputs[0] : ValueId{};
   }

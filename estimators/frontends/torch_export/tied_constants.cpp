@@ -41,12 +41,11 @@ void tie_constants(const Archive& archive, const std::string& data, Program& p) 
   for (InputSpec& spec : p.inputs)
     if (spec.kind == InputKind::constant && spec.name >= 0) constants.push_back(&spec);
   if (constants.empty()) return;
-  std::map<Contents, std::vector<std::string>> parameters;
+  std::map<Contents, std::vector<std::string>> parameters;  // members of the archive, each once
+  std::set<std::string_view> seen;
   for (const InputSpec& spec : p.inputs) {
     const Contents key = spec.kind == InputKind::parameter ? contents(spec) : Contents();
-    if (key == Contents()) continue;
-    std::vector<std::string>& members = parameters[key];
-    if (std::ranges::find(members, spec.stored) == members.end()) members.push_back(spec.stored);
+    if (key != Contents() && seen.insert(spec.stored).second) parameters[key].push_back(spec.stored);
   }
   const std::set<NameId> moved = moved_names(p);
   std::vector<std::pair<InputSpec*, std::vector<std::string>*>> found;

@@ -22,10 +22,11 @@ class Listener(nn.Module):
 
 
 class Speller(nn.Module):
-    """One word after the other: each step calls the same layers again. Both results of a step come from one matrix."""
+    """One word after the other: each step calls the same layers again. Both results of a step come from one matrix. `once`: what it heard is turned for all steps, not for each."""
 
-    def __init__(self, words, width):
+    def __init__(self, words, width, once):
         super().__init__()
+        self.once = once
         self.table = nn.Embedding(words, width)
         self.rnn = nn.GRU(2 * width, width, batch_first=True)
         self.out = nn.Linear(width, words)
@@ -34,7 +35,7 @@ class Speller(nn.Module):
     def forward(self, heard, state, target):
         words, losses, turned = [], 0, heard.transpose(1, 2)
         for i in range(4):
-            weights = torch.softmax(torch.bmm(state.permute(1, 0, 2), turned), dim=-1)
+            weights = torch.softmax(torch.bmm(state.permute(1, 0, 2), turned if self.once else heard.transpose(1, 2)), dim=-1)
             seen = torch.cat((self.table(target[:, i : i + 1]), torch.bmm(weights, heard)), dim=2)
             output, state = self.rnn(seen, state)
             words.append(self.out(output))
@@ -43,10 +44,10 @@ class Speller(nn.Module):
 
 
 class Dictation(nn.Module):
-    def __init__(self, words=500, width=96):
+    def __init__(self, words=500, width=96, once=False):
         super().__init__()
         self.listener = Listener(width)
-        self.speller = Speller(words, width)
+        self.speller = Speller(words, width, once)
 
     def forward(self, sound, target):
         heard, state = self.listener(sound)
@@ -56,3 +57,7 @@ class Dictation(nn.Module):
 
 def dictation(batch):
     return Dictation(), (torch.randn(batch, 1, 1600), torch.randint(0, 500, (batch, 4)))
+
+
+def dictation_once(batch):
+    return Dictation(once=True), (torch.randn(batch, 1, 1600), torch.randint(0, 500, (batch, 4)))

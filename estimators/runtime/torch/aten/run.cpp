@@ -94,10 +94,9 @@ void Run::take_memory(const Tensor& t, Category category) {
   schedule.allocations[s->allocation].label = t->name;
 }
 
-std::int32_t Run::take_piece(std::int64_t elements, DType dtype) {
+void Run::take_piece(std::int64_t elements, DType dtype) {
   Storage s{this, bytes_of(dtype, elements).count, 0, -1};
   begin_allocation(&s, Category::temporary, {elements}, dtype);
-  return s.allocation;
 }
 
 void Run::give_pieces(std::int32_t from, std::int32_t below) {

@@ -147,9 +147,9 @@ class Run {
   /// storage.resize_(0) and back: every tensor that shares the storage keeps its shape and loses or regains its memory.
   void free_memory(const Tensor& t);
   void take_memory(const Tensor& t, Category category);
-  /// Temporary memory that no other op reads, without a tensor for it: the allocation's number. Many of them cost less
-  /// than tensors; `give_pieces` frees those from one number up to another, in order.
-  std::int32_t take_piece(std::int64_t elements, DType dtype);
+  /// Temporary memory that no other op reads, without a tensor for it. Many of them cost less than tensors;
+  /// `give_pieces` frees the allocations from one number up to another, in order.
+  void take_piece(std::int64_t elements, DType dtype);
   void give_pieces(std::int32_t from, std::int32_t below);
 
   // --- autocast -------------------------------------------------------------------------------------------------
