@@ -265,8 +265,10 @@ Until read_by_functions(const Tape& tape, const Frames& frames) {
   return until;
 }
 
-/// `x.sort(dim=1)[0]`: the tuple goes with the element that nobody takes.
-bool takes_one_element(std::string_view source) {
+/// `x.sort(dim=1)[0]`: the tuple goes with the element that nobody takes. `named`: asked of the call with which a line
+/// of several targets ends, `_, i = x.topk(4)[0].mean(-1).topk(2)`: it gives them all.
+bool takes_one_element(std::string_view source, bool named) {
+  if (named && !source.substr(0, source.find("  #")).ends_with(']')) return false;
   for (auto at = source.find(")["); at != source.npos; at = source.find(")[", at + 1)) {
     const auto digit = at + 2 + (source.substr(at + 2).starts_with('-') ? 1 : 0);
     const auto end = source.find_first_not_of("0123456789", digit);
@@ -345,7 +347,8 @@ void mark_last_uses(Tape& tape) {
     const bool entry = !targets.empty() && is_dict_key(targets[0][0]);
     const Call& made_by = maker(tape, l);
     const bool dropped =
-        !outlives && settled[v] == l.born && made_by.outputs.size() > 1 && takes_one_element(made_by.source);
+        !outlives && settled[v] == l.born && made_by.outputs.size() > 1 &&
+        takes_one_element(made_by.source, l.born == line.last && !targets.empty() && targets[0].size() > 1);
     const bool result = outlives || (!entry && !dropped && frames.settled(l.top, made_by.scope, l.born) == line.last);
     if (is_held_by_function(tape, frames, line, l.born, made_by.op)) until = std::max(until, line.last), ++by_function;
     if (read[v] > until) until = read[v], ++by_function;

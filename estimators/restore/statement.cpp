@@ -64,6 +64,16 @@ bool has_call(std::string_view left) {
   return false;
 }
 
+/// Position of the first comma outside brackets, or npos: "x[i, j] = y" assigns to one place.
+std::size_t find_comma(std::string_view s) {
+  int depth = 0;
+  for (std::size_t i = 0; i < s.size(); ++i) {
+    if (s[i] == ',' && depth == 0) return i;
+    depth += s[i] == '[' || s[i] == '(' ? 1 : s[i] == ']' || s[i] == ')' ? -1 : 0;
+  }
+  return s.npos;
+}
+
 /// Position of the first `=` outside brackets and strings that assigns, or npos.
 std::size_t find_assignment(std::string_view s) {
   int depth = 0;
@@ -116,7 +126,7 @@ Statement parsed(std::string_view source) {
     if (!left.empty() && left.front() == '(' && left.back() == ')') left = left.substr(1, left.size() - 2);
     std::vector<std::string_view> names;
     while (true) {
-      const std::size_t comma = left.find(',');
+      const std::size_t comma = find_comma(left);
       std::string_view name = trim(left.substr(0, comma), " \t");
       if (const std::size_t colon = name.find(':'); colon != std::string_view::npos)
         name = trim(name.substr(0, colon), " \t");  // x: Tensor = …

@@ -65,6 +65,10 @@ def prepare(options, python, library):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         if not os.path.exists(path) or open(path).read() != source:
             open(path, "w").write(source)
+            for made in (".pt2", ".onnx", ".memplan"):  # a run that is stopped here does not keep those of the old source
+                if os.path.exists(path.removesuffix(".py") + made):
+                    os.remove(path.removesuffix(".py") + made)
+            truths.pop(name, None)
             changed.append(name)
     missing = [n for n in sources if n in changed or not os.path.exists(os.path.join(FOLDER, n + ".pt2"))]
     failed = {n: a for n, a in ask("export", missing, python).items() if a} if missing else {}

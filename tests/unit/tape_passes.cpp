@@ -50,6 +50,7 @@ TEST_CASE("a line of Python is taken apart into its targets") {
   CHECK(names("a.py:1 window_reverse(x, self.size, height), reverse=True").empty());
   CHECK(names("a.py:1 f(x).weight, y[g(1)] = z") == std::vector<std::vector<std::string_view>>{});
   CHECK(names("a.py:1 x, y = torch.gather(") == std::vector<std::vector<std::string_view>>{{"x", "y"}});
+  CHECK(names("a.py:1 x[batch, head, best, :] = y").empty());  // it writes to x and binds nothing
   CHECK(parse_statement("a.py:1 out += identity").augmented == '+');
   CHECK(parse_statement("a.py:1 out += identity").targets.front().front() == "out");
   CHECK(parse_statement("a.py:1 x **= 2").augmented == 0);

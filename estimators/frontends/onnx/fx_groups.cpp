@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "estimators/frontends/onnx/folded.h"
+#include "estimators/frontends/onnx/folded_indices.h"
 #include "estimators/frontends/onnx/fx_again.h"
 #include "estimators/frontends/onnx/fx_program.h"
 #include "estimators/frontends/onnx/fx_recurrent.h"
@@ -44,6 +45,7 @@ bool takes_tensor(std::string_view op, std::size_t position) {
 
 /// Why a value can be in the place of one whose name is gone.
 enum class Instead : std::uint8_t { like, reshaped, of_lost };
+using Names = std::vector<std::string_view>;
 
 class GroupMatcher {
  public:
@@ -74,8 +76,7 @@ class GroupMatcher {
 
   /// Arguments with FX names -> arguments with graph values; collects names that nothing in the graph has.
   /// `tensors`: the op takes no number in the place of a tensor.
-  void resolve(Arg& arg, std::vector<GraphValueId>& reads, std::vector<std::string_view>& unknown,
-               bool tensors = false) const {
+  void resolve(Arg& arg, std::vector<GraphValueId>& reads, Names& unknown, bool tensors = false) const {
     if (auto* list = std::get_if<Arg::List>(&arg.value)) {
       for (Arg& item : *list) resolve(item, reads, unknown, tensors);
       return;
@@ -106,16 +107,19 @@ class GroupMatcher {
 
   /// Copies and views that an optimizer took out, and calls that it merged with an equal one: what the nodes of the
   /// group read instead of them. False where that is not clear.
-  bool stand_in(const FxGroup& group, const std::vector<GraphValueId>& reads,
-                const std::vector<std::string_view>& unknown, std::int32_t index) {
-    std::vector<GraphValueId> open;
+  bool stand_in(const FxGroup& group, const std::vector<GraphValueId>& reads, Names unknown, std::int32_t index) {
+    const std::vector<FoldedIndex> folded = folded_indices(g_, program_, group, unknown);
+    std::vector<GraphValueId> open, known = reads;
+    for (const FoldedIndex& f : folded) {
+      std::erase(unknown, f.name);
+      known.push_back(f.stored);
+    }
     for (std::int32_t n : group.nodes)
       for (GraphValueId id : v_.node(n).inputs) {
         const bool number = id >= 0 && v_.inferred[id].contents && !is_made(id) && !is_folded_parameter(id) &&
                             !is_part(id) && !(is_merged(id) && std::ranges::any_of(unknown, changes_elements));
         if (id < 0 || number || is_inner(id, index)) continue;
-        const auto has = [&](const auto& list) { return std::ranges::find(list, id) != list.end(); };
-        if (!has(reads) && !has(open)) open.push_back(id);
+        if (std::ranges::find(known, id) == known.end()) open.push_back(known.emplace_back(id));
       }
     if (open.size() != unknown.size()) return open.empty() && unknown.size() == 1 && index_of_list(group, unknown[0]);
     const bool attention = group.text.target.find("scaled_dot_product_attention") != std::string_view::npos;
@@ -130,6 +134,7 @@ class GroupMatcher {
       else
         return false;
     }
+    for (const FoldedIndex& f : folded) make_index_again(f.name, f.stored, f.sizes);
     stood_in_.insert(unknown.begin(), unknown.end());
     for (std::size_t i = 0; i < open.size(); ++i) {
       (how[i] == Instead::reshaped ? reshaped_ : names_).emplace(unknown[i], open[i]);
@@ -154,14 +159,19 @@ class GroupMatcher {
             v_.node(n).op_type.starts_with("Gather") && t != g_.initializers.end() && t->second.dtype == DType::int64)
           lists.push_back(id);
     if (lists.size() != 1 || g_.initializers.at(lists[0]).sizes.empty()) return false;
+    make_index_again(name, lists[0], {count_of(g_.initializers.at(lists[0]).sizes)});
+    return true;
+  }
+
+  /// What the file has once, in another form, is made for the call that reads it.
+  void make_index_again(std::string_view name, GraphValueId stored, Sizes sizes) {
     auto call = std::make_shared<Call>();
     call->op = "aten::empty.memory_format";
-    call->args = {list_of({count_of(g_.initializers.at(lists[0]).sizes)})};
+    call->args = {list_of(sizes)};
     call->kwargs = {{"dtype", {DType::int64}}};
-    names_.emplace(name, lists[0]);
-    lists_.insert(lists[0]);
+    names_.emplace(name, stored);
+    indices_.emplace(stored, std::move(sizes));
     again_.emplace(name, Again{std::move(call)});
-    return true;
   }
 
   /// Whether a value can be in the place of what a call of that name made: the call did nothing where the export ran,
@@ -224,7 +234,7 @@ class GroupMatcher {
         if (key != "device" && key != "pin_memory" && key != "layout") call->kwargs.emplace_back(key, value);
       if (gives_sizes(call->op)) take_sizes(*call, v_.output(last));
       f.reads.clear();
-      std::vector<std::string_view> unknown;
+      Names unknown;
       for (std::size_t i = 0; i < call->args.size(); ++i)
         resolve(call->args[i], f.reads, unknown, takes_tensor(call->op, i));
       for (auto& [key, a] : call->kwargs) resolve(a, f.reads, unknown);
@@ -268,8 +278,7 @@ class GroupMatcher {
     bool known = v_.sizes(v_.output(last)).has_value();
     for_each_value(call, [&](ValueId id) {
       known = known && v_.sizes(id.index);
-      if (known)
-        inputs.push_back(lists_.contains(id.index) ? Sizes{count_of(*v_.sizes(id.index))} : *v_.sizes(id.index));
+      if (known) inputs.push_back(indices_.contains(id.index) ? indices_.at(id.index) : *v_.sizes(id.index));
     });
     for (const auto& [i, sizes] : reshapes_of(group, call))
       if (i < inputs.size()) inputs[i] = sizes;
@@ -379,7 +388,7 @@ class GroupMatcher {
   std::unordered_map<GraphValueId, std::shared_ptr<const Call>> made_of_stored_;  ///< or of nothing at all
   std::unordered_map<std::string_view, Again> again_;                             ///< by names that are gone
   std::unordered_set<std::string_view> stood_in_;                                 ///< names that are gone
-  std::unordered_set<GraphValueId> lists_;                                        ///< of indices
+  std::unordered_map<GraphValueId, Sizes> indices_;                               ///< that are there in another form
   ValuesOfNames reshaped_;              ///< names that are gone, and what was reshaped to make them
   std::vector<std::int32_t> group_of_;  ///< by node: the group of one plain call that it belongs to, else -1
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 
@@ -68,14 +69,30 @@ void take_lines(GraphNode& node, const GraphNode& reader) {
   if (trace != reader.metadata.end()) node.metadata[stack_trace_key] = trace->second;
 }
 
-bool move_to_reader(GraphNode& copy, const GraphNode& reader, const Graph& graph,
-                    const std::vector<std::int32_t>& maker, std::size_t n) {
+/// Whether the module does more than `chain`.
+bool ReaderFrames::has_others(std::string_view module, const std::vector<std::int32_t>& chain) {
+  const auto module_of = [&](const FxGroup& group) {
+    return module_of_node(graph_.nodes[static_cast<std::size_t>(group.nodes.back())]);
+  };
+  if (calls_.empty())
+    for (const FxGroup& group : program_.groups)
+      if (group.name >= 0) ++calls_[module_of(group)];
+  const auto copied = std::ranges::count_if(
+      chain, [&](std::int32_t k) { return module_of(program_.groups[static_cast<std::size_t>(k)]) == module; });
+  const auto all = calls_.find(module);
+  return all != calls_.end() && all->second > static_cast<std::size_t>(copied);
+}
+
+bool ReaderFrames::move_to_reader(GraphNode& copy, const GraphNode& reader, std::size_t n,
+                                  const std::vector<std::int32_t>& chain) {
   const Place mine = place_of(copy), its = place_of(reader);
   if (!mine.told() || !its.told() || mine.module() == its.module() || mine.kind().starts_with("torch.")) return false;
   const bool twin =
       mine.kind() == its.kind() && mine.modules.size() == its.modules.size() && own_line(copy) == own_line(reader);
-  if (!twin && (!is_within(mine.module(), its.module()) || rests_on_stored(graph, maker, n, mine.module())))
-    return false;
+  const bool around = is_within(mine.module(), its.module());
+  const bool beside = mine.kind() != its.kind() && !around && !is_within(its.module(), mine.module()) &&
+                      has_others(mine.module(), chain);
+  if (!twin && ((!around && !beside) || rests_on_stored(graph_, maker_, n, mine.module()))) return false;
   const std::string modules = printed(its.modules, mine.modules.back()), kinds = printed(its.kinds, mine.kinds.back());
   if (twin)
     lead_with(copy, reader, mine.modules.size() - 2);

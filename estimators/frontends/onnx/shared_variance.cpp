@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "estimators/frontends/onnx/changed_graph.h"
+#include "estimators/frontends/onnx/copied_calls.h"
 #include "estimators/frontends/onnx/fx_rewrites.h"
 #include "estimators/frontends/onnx/insert_nodes.h"
 #include "estimators/frontends/onnx/metadata.h"

@@ -40,7 +40,8 @@ class Parter {
         lost_(g, signature_),
         alike_(g, program),
         users_(g, program),
-        left_out_(program) {
+        left_out_(program),
+        frames_(g, program, nodes_.maker) {
     for (std::size_t k = 0; k < program.groups.size(); ++k) {
       const FxGroup& group = program.groups[k];
       const auto& made = g.nodes[at(group.nodes.back())].outputs;
@@ -243,21 +244,19 @@ class Parter {
         continue;
       }
       names.emplace(group.text.name, called);
-      const std::string of_value = k == last                  ? std::string(name)
-                                   : value == group.text.name ? called
-                                                              : fresh_name(value);
-      names.emplace(value, of_value);
+      const std::string named = k == last ? std::string(name) : value == group.text.name ? called : fresh_name(value);
+      names.emplace(value, named);
       read_undetached(group, names);
       copied_ += group.nodes.size();
       if (copied_ > most_copies) return -1;
       for (std::int32_t n : group.nodes) {
-        GraphNode node = copy_node(n, names, values, called, reader, apart);
+        GraphNode node = copy_node(n, names, values, called, reader, apart, chain);
         if (its != elsewhere.end())
           stand_as(node, of_reader, old_.nodes[at(program_.groups[at(its->second)].nodes.back())]);
         before_[before].push_back(std::move(node));
       }
       result = values.at(old);
-      g_.write().values[at(result)].name = of_value;
+      g_.write().values[at(result)].name = named;
       made[k] = result;
       if (its != elsewhere.end()) stood_[place] = result;
     }
@@ -282,7 +281,7 @@ class Parter {
 
   GraphNode copy_node(std::int32_t n, const std::unordered_map<std::string, std::string>& names,
                       std::unordered_map<GraphValueId, GraphValueId>& values, const std::string& called,
-                      const FxGroup& reader, const Parting& apart) {
+                      const FxGroup& reader, const Parting& apart, const std::vector<std::int32_t>& chain) {
     GraphNode node = old_.nodes[at(n)];
     node.name += "_" + called;
     for (GraphValueId& id : node.inputs)
@@ -300,7 +299,7 @@ class Parter {
     if (auto it = node.metadata.find(fx_node_key); it != node.metadata.end())
       it->second = renamed(renamed(it->second, names), twins);
     const GraphNode& of_reader = old_.nodes[at(reader.nodes.back())];
-    if (move_to_reader(node, of_reader, old_, nodes_.maker, at(n))) return node;
+    if (frames_.move_to_reader(node, of_reader, at(n), chain)) return node;
     if (apart.root.empty() && module_of_node(node) != module_of_node(of_reader))
       move_lines(node, of_reader);  // of a part of the module, which is called again
     else if (apart.root.empty())
@@ -418,6 +417,7 @@ class Parter {
   AlikeCalls alike_;
   OpenUsers users_;
   const LeftOut left_out_;
+  ReaderFrames frames_;
   std::map<std::string, GraphValueId, std::less<>> again_;  ///< names that are gone -> their value
   /// Calls that came again for a reader's module, by the module that they were merged into.
   std::map<std::pair<std::string_view, std::string_view>, std::map<std::int32_t, GraphValueId>> copies_;
