@@ -200,6 +200,13 @@ const ValueId* written_into(const Tape& tape, const Call& call) {
   return self;
 }
 
+/// `x[at, :] = y` with a tensor of indices.
+bool assigns_to_place(std::string_view source, const Statement& s) {
+  constexpr std::string_view sign = "] = ";
+  const auto at = source.find(sign);
+  return at != source.npos && s.targets.empty() && s.value.data() == source.data() + at + sign.size();
+}
+
 bool holds(const auto& names, std::string_view base) { return std::ranges::find(names, base) != names.end(); }
 
 /// Activations of modules that may have been constructed with inplace=True.
@@ -276,7 +283,8 @@ void recover_inplace(Tape& tape) {
                         tape.calls[i + 1].source != call.source;
       const Says says = line_says(s.value, base);
       if (says == Says::perhaps) ++conditions;
-      by_line = (base == augmented && last) || says == Says::yes ||
+      const bool to_place = base == "index_put" && assigns_to_place(call.source, s);
+      by_line = ((base == augmented || to_place) && last) || says == Says::yes ||
                 (says == Says::perhaps && tape.reading.in_place == InPlaceReading::wherever);
     }
     if (!by_module && !by_line) continue;

@@ -131,6 +131,12 @@ std::string_view call_of_same(std::string_view op, const GraphNode& reader, bool
   return fused ? "" : "constant_pad_nd.default , [0, 0]";
 }
 
+bool asks_for_copy(const GraphNode& maker) {
+  const std::string_view trace = note_at(maker.metadata, stack_trace_key),
+                         own = trace.substr(trace.rfind("File \"") + 1);
+  return trace.find("File \"") != trace.npos && own.find(".clone()") != own.npos;
+}
+
 bool is_bound(const Graph& graph, const FxGroup& call) {
   const std::string& op = graph.nodes[at(call.nodes.back())].op_type;
   return call.nodes.size() == 1 && (op == "Clip" || op == "Relu");
@@ -196,9 +202,11 @@ bool is_turned(std::string_view target) {
 std::vector<ValueId> tensors_of(const FxGroup& group) {
   std::vector<ValueId> out;
   const std::string_view t = group.text.target;
-  const bool joins = t.find("aten.cat.") != t.npos || t.find("aten.stack.") != t.npos;
+  const bool of_tensors = t.find("aten.cat.") != t.npos || t.find("aten.stack.") != t.npos ||
+                          t.find("aten.index.") != t.npos || t.find("aten.index_put.") != t.npos;
   for (const Arg& a : group.text.args)
-    if (joins || std::holds_alternative<ValueId>(a.value)) for_each_value(a, [&](ValueId id) { out.push_back(id); });
+    if (of_tensors || std::holds_alternative<ValueId>(a.value))
+      for_each_value(a, [&](ValueId id) { out.push_back(id); });
   return out;
 }
 

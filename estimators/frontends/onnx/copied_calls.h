@@ -66,6 +66,10 @@ std::optional<double> neutral_number(std::string_view op);
 /// of complex numbers, which a file has as pairs of real ones. Empty for other ops.
 std::string_view call_of_same(std::string_view op, const GraphNode& reader, bool bound);
 
+/// Whether the line of a node asks for a copy of what it makes, `y = x.expand(n, -1).clone()`: the exporter's node for
+/// it does nothing, so its optimizer takes it out.
+bool asks_for_copy(const GraphNode& maker);
+
 /// The call is a ReLU or a clamp, by one node.
 bool is_bound(const Graph& graph, const FxGroup& call);
 

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "estimators/frontends/onnx/copied_calls.h"
 #include "estimators/frontends/onnx/folded.h"
 #include "estimators/frontends/onnx/folded_indices.h"
 #include "estimators/frontends/onnx/fx_again.h"
@@ -165,13 +166,9 @@ class GroupMatcher {
 
   /// What the file has once, in another form, is made for the call that reads it.
   void make_index_again(std::string_view name, GraphValueId stored, Sizes sizes) {
-    auto call = std::make_shared<Call>();
-    call->op = "aten::empty.memory_format";
-    call->args = {list_of(sizes)};
-    call->kwargs = {{"dtype", {DType::int64}}};
+    again_.emplace(name, Again{std::make_shared<Call>(made_index(sizes))});
     names_.emplace(name, stored);
     indices_.emplace(stored, std::move(sizes));
-    again_.emplace(name, Again{std::move(call)});
   }
 
   /// Whether a value can be in the place of what a call of that name made: the call did nothing where the export ran,
@@ -261,7 +258,7 @@ class GroupMatcher {
         return Arg{it == instead.end() ? e.tensor(id.index) : it->second};
       });
       for (const auto& [i, sizes] : reshapes) c.args[i] = {e.call("aten::reshape", {c.args[i], list_of(sizes)})};
-      rewrite(c, e.setup);
+      if (c.op != "aten::clone" || !c.kwargs.empty() || !asks_for_copy(v.node(last))) rewrite(c, e.setup);
       e.call_for(v.at(last), std::move(c.op), std::move(c.args), std::move(c.kwargs));
     };
     return f;

@@ -166,13 +166,17 @@ ValuesOfNames values_of_names(const Graph& g, const FxProgram& program) {
 }
 
 GroupedNodes::GroupedNodes(const Graph& graph, const FxProgram& program)
-    : group(graph.nodes.size(), -1), maker(graph.values.size(), -1) {
-  for (std::size_t k = 0; k < program.groups.size(); ++k)
+    : group(graph.nodes.size(), -1), maker(graph.values.size(), -1), call(graph.values.size(), -1) {
+  for (std::size_t k = 0; k < program.groups.size(); ++k) {
     for (const std::int32_t n : program.groups[k].nodes) {
       group[static_cast<std::size_t>(n)] = static_cast<std::int32_t>(k);
       for (const GraphValueId id : graph.nodes[static_cast<std::size_t>(n)].outputs)
         if (id >= 0) maker[static_cast<std::size_t>(id)] = n;
     }
+    const auto& made = graph.nodes[static_cast<std::size_t>(program.groups[k].nodes.back())].outputs;
+    if (program.groups[k].name >= 0 && !made.empty() && made[0] >= 0)
+      call[static_cast<std::size_t>(made[0])] = static_cast<std::int32_t>(k);
+  }
 }
 
 }  // namespace memplan::onnx_format

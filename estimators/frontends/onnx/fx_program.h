@@ -29,11 +29,12 @@ struct FxProgram {
   std::unordered_map<std::string_view, std::int32_t> index;
 };
 
-/// Which group each node stands in, and which node makes each value; -1: none.
+/// Which group each node stands in, which node makes each value, and which call has it as its first result; -1: none.
 struct GroupedNodes {
   GroupedNodes(const Graph& graph, const FxProgram& program);
   std::vector<std::int32_t> group;  ///< by node
   std::vector<std::int32_t> maker;  ///< by value
+  std::vector<std::int32_t> call;   ///< by value: a group with a text
 };
 
 /// Whether nodes of the graph carry the exporter's text.

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,14 @@ inline void insert_nodes(std::vector<GraphNode>& nodes, NodesBefore& before) {
     if (i < nodes.size()) out.push_back(std::move(nodes[i]));
   }
   nodes = std::move(out);
+}
+
+/// Without outputs, which whoever adds it makes.
+inline GraphNode node_of(std::string op_type, std::vector<GraphValueId> inputs) {
+  GraphNode node;
+  node.op_type = std::move(op_type);
+  node.inputs = std::move(inputs);
+  return node;
 }
 
 }  // namespace memplan::onnx_format

@@ -11,6 +11,7 @@
 #include "estimators/frontends/onnx/changed_graph.h"
 #include "estimators/frontends/onnx/copied_calls.h"
 #include "estimators/frontends/onnx/folded.h"
+#include "estimators/frontends/onnx/folded_indices.h"
 #include "estimators/frontends/onnx/fx_rewrites.h"
 #include "estimators/frontends/onnx/insert_nodes.h"
 #include "estimators/frontends/onnx/lost_calls.h"
@@ -34,7 +35,7 @@ class Parter {
         g_(g),
         program_(program),
         nodes_(g, program),
-        result_of_(g.values.size(), -1),
+        result_of_(nodes_.call),
         signature_(signature_of(g)),
         known_(known_names(g, program, signature_)),
         lost_(g, signature_),
@@ -42,11 +43,6 @@ class Parter {
         users_(g, program),
         left_out_(program),
         frames_(g, program, nodes_.maker) {
-    for (std::size_t k = 0; k < program.groups.size(); ++k) {
-      const FxGroup& group = program.groups[k];
-      const auto& made = g.nodes[at(group.nodes.back())].outputs;
-      if (group.name >= 0 && !made.empty() && made[0] >= 0) result_of_[at(made[0])] = static_cast<std::int32_t>(k);
-    }
     inputs_.insert(g.inputs.begin(), g.inputs.end());
   }
 
@@ -107,10 +103,13 @@ class Parter {
       auto& list = known_[at(id.index)] ? there : gone;
       if (std::ranges::find(list, name) == list.end()) list.push_back(name);
     }
+    for (const FoldedIndex& f : folded_indices(old_, program_, group, gone)) std::erase(gone, f.name);
     std::vector<std::vector<Read>> open;
     for (const Read& r : reads) {
       const std::int32_t by = result_of_[at(r.id)];
-      if (by < 0 || std::ranges::find(there, program_.groups[at(by)].text.name) != there.end()) continue;
+      if (by < 0 || std::ranges::find(there, program_.groups[at(by)].text.name) != there.end() ||
+          std::ranges::find(there, old_.values[at(r.id)].name) != there.end())
+        continue;
       const auto same = std::ranges::find_if(open, [&](const auto& o) { return o[0].id == r.id; });
       (same == open.end() ? open.emplace_back() : *same).push_back(r);
     }
@@ -120,6 +119,13 @@ class Parter {
       std::ranges::sort(gone, {}, number_of_name);
       std::ranges::sort(open, {}, [&](const auto& o) { return nodes_.maker[at(o[0].id)]; });
     }
+    const auto op = [&](const auto& o) { return op_of_name(old_.values[at(o[0].id)].name); };
+    for (std::string_view& n : gone)
+      if (const auto own = std::ranges::find(open, op_of_name(n), op); own != open.end()) {
+        part(group, std::exchange(n, {}), *own);
+        open.erase(own);
+      }
+    std::erase(gone, std::string_view());
     for (std::size_t i = 0; i < gone.size(); ++i) part(group, gone[i], open[i]);
   }
 
@@ -133,6 +139,8 @@ class Parter {
     } else if (by >= 0 && (op == op_of_name(program_.groups[at(by)].text.name) ||
                            (op == "getitem" && gives_item(program_.groups[at(by)])))) {
       again = copy_call(reader, name, by, reads[0].node);
+    } else if (op == "clone" && by >= 0 && asks_for_copy(old_.nodes[at(nodes_.maker[at(reads[0].id)])])) {
+      again = add_same(reader, name, reads[0], "clone.default");
     } else if (op == "clone" && by >= 0 && lies_turned(by) && !takes_any_layout(reader.text.target) &&
                !is_dropped_out(old_.nodes[at(reader.nodes.back())], old_.nodes[at(nodes_.maker[at(reads[0].id)])],
                                program_.groups[at(by)].text.name, reader.text.target)) {
@@ -360,27 +368,21 @@ class Parter {
   GraphValueId add_step(const FxGroup& reader, std::string_view name, const Read& read) {
     const GraphNode& step = old_.nodes[at(nodes_.maker[at(read.id)])];
     if (lower_case(step.op_type) != op_of_name(name)) return -1;
-    GraphNode node;
-    node.op_type = step.op_type;
-    node.inputs = step.inputs;
+    GraphNode node = node_of(step.op_type, step.inputs);
     return add_node(reader, name, {read.node, read.input, step.inputs[0]}, std::move(node),
                     fmt::format("{}.default", op_of_name(name)), true);
   }
 
   /// `x.contiguous()` of a view, `x.detach()`.
   GraphValueId add_same(const FxGroup& reader, std::string_view name, const Read& read, std::string_view call) {
-    GraphNode node;
-    node.op_type = "Identity";
-    node.inputs = {read.id};
+    GraphNode node = node_of("Identity", {read.id});
     if (const std::int32_t by = result_of_[at(read.id)]; by >= 0) users_.take(by);
     return add_node(reader, name, read, std::move(node), call);
   }
 
   /// `torch.cat([rotated, rest], dim=-1)` where nothing is left of the rest: a copy.
   GraphValueId add_joined(const FxGroup& reader, std::string_view name, const Read& read) {
-    GraphNode node;
-    node.op_type = "Concat";
-    node.inputs = {read.id};
+    GraphNode node = node_of("Concat", {read.id});
     node.attributes["axis"] = std::int64_t{-1};
     return add_node(reader, name, read, std::move(node), "cat.default , -1");
   }
@@ -395,10 +397,8 @@ class Parter {
     t.floats = {number};
     const GraphValueId id = new_value(t.name, dtype, std::vector<Dim>{});
     g_.write().initializers.emplace(id, std::move(t));
-    GraphNode node;
     const std::string_view op = op_of_name(name);
-    node.op_type = op == "mul" ? "Mul" : op == "div" ? "Div" : op == "add" ? "Add" : "Sub";
-    node.inputs = {read.id, id};
+    GraphNode node = node_of(op == "mul" ? "Mul" : op == "div" ? "Div" : op == "add" ? "Add" : "Sub", {read.id, id});
     const std::int32_t maker = nodes_.maker[at(read.id)];
     const bool in_line =
         has_sign(old_.nodes[at(reader.nodes.back())], op) && !(maker >= 0 && has_sign(old_.nodes[at(maker)], op));
@@ -409,7 +409,7 @@ class Parter {
   ChangedGraph g_;
   const FxProgram& program_;
   const GroupedNodes nodes_;
-  std::vector<std::int32_t> result_of_;  ///< by value: the call whose result it is, else -1
+  const std::vector<std::int32_t>& result_of_;  ///< by value: the call whose result it is, else -1
   std::unordered_set<GraphValueId> inputs_;
   const Signature signature_;
   const std::vector<bool> known_;  ///< by name: something in the file has it
