@@ -24,6 +24,9 @@ bool is_whole(const Call& call) {
          number(5, 1) == 1;
 }
 
+/// What becomes of `x[a:b] = y` and `x[i] = y` where a program is made functional.
+bool writes_part(const Call& call) { return call.op == "aten::slice_scatter" || call.op == "aten::select_scatter"; }
+
 /// Rewrites calls one by one: `rewrite(call, index)` returns what takes the place of the call's result, or an invalid
 /// value where the call stays.
 template <class F>
@@ -50,7 +53,7 @@ void rewrite_calls(Tape& tape, F&& rewrite) {
 }  // namespace
 
 void recover_slice_writes(Tape& tape) {
-  if (std::ranges::none_of(tape.calls, [](const Call& c) { return c.op == "aten::slice_scatter"; })) return;
+  if (std::ranges::none_of(tape.calls, writes_part)) return;
   rewrite_calls(tape, [&](const Call& call, std::size_t) {
     return is_whole(call) && call.outputs.size() == 1 ? *value_in(call, 1) : ValueId{};
   });
@@ -58,8 +61,7 @@ void recover_slice_writes(Tape& tape) {
   std::int64_t count = 0;
   rewrite_calls(tape, [&](const Call& call, std::size_t i) {
     const ValueId *base = value_in(call, 0), *part = value_in(call, 1);
-    if (call.op != "aten::slice_scatter" || call.outputs.size() != 1 || !base || !part || call.args.size() < 3)
-      return ValueId{};
+    if (!writes_part(call) || call.outputs.size() != 1 || !base || !part || call.args.size() < 3) return ValueId{};
     std::int32_t& last_of_base = last[static_cast<std::size_t>(base->index)];
     // Who reads the base later wants it as it was.
     if (tape.values[static_cast<std::size_t>(base->index)].kind != ValueKind::computed ||
@@ -67,7 +69,7 @@ void recover_slice_writes(Tape& tape) {
       return ValueId{};
     last_of_base = last[static_cast<std::size_t>(call.outputs[0].index)];
     Call view = call, write = call;
-    view.op = "memplan::index_slice";
+    view.op = call.op == "aten::slice_scatter" ? "memplan::index_slice" : "aten::select.int";
     view.args.erase(view.args.begin() + 1);
     TapeValue v;
     v.name = tape.values[static_cast<std::size_t>(call.outputs[0].index)].name + ".view";

@@ -26,8 +26,8 @@ KINDS = (["Z"] + [f"C{c}.{k}" for c in range(len(COPIES)) for k in range(len(CON
          + [f"T{c}.{t}" for c in (0, 1, 3, 4) for t in range(len(TILES))]
          + [f"U{c}.{t}" for c in (0, 1, 3, 4) for t in range(len(BLOCKS))] + ["V0.0", "V0.1"] + ["R0", "R1", "K", "O", "N"])
 
-LEAVES = {2: (3000, 3000, 6000), 3: (500, 500, 800)}  # by pass
-AROUND = 400    # a range comes from at least so many convolutions
+LEAVES = {2: (3000, 3000, 6000), 3: (1000, 1000, 1500)}  # by pass
+AROUND = {2: 400, 3: 1500}  # a range comes from at least so many convolutions
 DROPPED = .002  # of them may lie outside
 
 
@@ -164,7 +164,7 @@ def list_text(kind, amount, rows):
     return ";".join(out)
 
 
-def tree_text(x, kind, amount, leaves):
+def tree_text(x, kind, amount, leaves, around):
     # Amounts that are far apart are told apart, too.
     target = kind * 1000 + np.where(np.isin(kind, [i for i, k in enumerate(KINDS) if k[0] in "RKO"]), np.clip(np.round(amount / 16), -60, 200) + 100, 0).astype(int)
     split = np.array([KINDS[k][0] in "SU" for k in kind])
@@ -175,7 +175,7 @@ def tree_text(x, kind, amount, leaves):
     stack = [(0, 0)]
     while stack:
         node, above = stack.pop()
-        region[node] = above = node if t.n_node_samples[node] >= AROUND else above
+        region[node] = above = node if t.n_node_samples[node] >= around else above
         if t.children_left[node] >= 0:
             stack += [(t.children_left[node], above), (t.children_right[node], above)]
     leaf = {at[rows[0]]: leaf_text(kind, amount, rows) for rows in groups_by(at)}
@@ -221,7 +221,7 @@ def main():
                     rows = (q[:, 0] == op) & ((q[:, 1] > 0) == half) & ((q[:, 1] != 9) | (sm >= 80))  # no bfloat16 before
                     s = Sizes(q[rows], rank)
                     kind, amount = explained(s, ws[rows], split[rows], buffers[rows])
-                    f.write(f"tree {sm} {rank} {op} {half}\n" + tree_text(features(s), kind, amount, LEAVES[rank][op]))
+                    f.write(f"tree {sm} {rank} {op} {half}\n" + tree_text(features(s), kind, amount, LEAVES[rank][op], AROUND[rank]))
             print(sm, rank, len(q), file=sys.stderr, flush=True)
 
 
