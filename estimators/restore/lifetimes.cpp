@@ -14,6 +14,7 @@
 #include "estimators/restore/hidden_names.h"
 #include "estimators/restore/kept_keys.h"
 #include "estimators/restore/loop_names.h"
+#include "estimators/restore/method_states.h"
 #include "estimators/restore/names.h"
 #include "estimators/restore/other_names.h"
 #include "estimators/restore/returned_lists.h"
@@ -278,7 +279,7 @@ bool takes_one_element(std::string_view source, bool named) {
 }
 
 void tell_counts(Tape& tape, std::int64_t by_line, std::int64_t by_function, std::int64_t by_tuple,
-                 std::int64_t by_class) {
+                 std::int64_t by_class, std::int64_t by_method) {
   // The pass runs again after every change of the tape: only its last word counts.
   std::erase_if(tape.notes, [](const Fact& f) { return f.about == About::lifetime; });
   const auto tell = [&](std::int64_t count, Evidence evidence, const char* text) {
@@ -288,6 +289,7 @@ void tell_counts(Tape& tape, std::int64_t by_line, std::int64_t by_function, std
   tell(by_function, Evidence::told_by_name, "values that a name inside of a known function keeps");
   tell(by_tuple, Evidence::told_by_name, "attention weights that modules hand on");
   tell(by_class, Evidence::told_by_name, "results of an encoder that the model's class returns");
+  tell(by_method, Evidence::told_by_source_line, "state that a method of the model's puts into attributes");
 }
 
 }  // namespace
@@ -330,7 +332,8 @@ void mark_last_uses(Tape& tape) {
               cached = held_by_cache(tape, frames), others = held_by_other_names(tape, frames, lines, lives),
               read = read_by_functions(tape, frames), in_lists = held_in_returned_lists(tape, frames, lines, settled),
               looped = held_by_lists_of_loops(tape, frames, lives);
-  std::int64_t by_function = 0, by_line = 0, by_tuple = 0;
+  const std::vector<bool> states = states_of_methods(tape, frames, lives);
+  std::int64_t by_function = 0, by_line = 0, by_tuple = 0, by_method = 0;
   // Values are numbered in the order of the calls that make them, so the results of a line come in the order in which
   // it computes them: the first goes to its first target.
   std::map<std::pair<std::int32_t, std::size_t>, std::size_t> results;
@@ -365,6 +368,7 @@ void mark_last_uses(Tape& tape) {
     if (weights[v] > until) until = weights[v], ++by_tuple;
     if (tape.reading.names == NameReading::freed) until = settled[v];
     if (!hidden.empty()) until = std::max(until, hidden[v]);
+    if (states[v]) tape.values[v].in_attribute = true, ++by_method;
     if (!l.kept && !l.released && !tape.values[v].in_attribute)
       tape.calls[static_cast<std::size_t>(until)].last_uses.push_back({static_cast<std::int32_t>(v)});
   }
@@ -374,7 +378,7 @@ void mark_last_uses(Tape& tape) {
                              [&](ValueId id) { return frames.depth(lives[index(id)].top); });
     call.last_uses.insert(call.last_uses.end(), call.releases.begin(), call.releases.end());
   }
-  tell_counts(tape, by_line, by_function, by_tuple, by_class);
+  tell_counts(tape, by_line, by_function, by_tuple, by_class, by_method);
 }
 
 }  // namespace memplan

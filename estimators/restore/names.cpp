@@ -1,5 +1,6 @@
 #include "estimators/restore/names.h"
 
+#include <algorithm>
 #include <charconv>
 #include <map>
 #include <string_view>

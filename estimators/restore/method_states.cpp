@@ -1,0 +1,66 @@
+#include "estimators/restore/method_states.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <string_view>
+
+#include "estimators/restore/statement.h"
+
+namespace memplan {
+
+namespace {
+
+/// Number of the line in "file.py:12 text"; 0: none.
+int number_of(std::string_view source) {
+  const auto blank = source.find(' '), colon = source.rfind(':', blank);
+  int n = 0;
+  if (blank != source.npos && colon != source.npos)
+    std::from_chars(source.data() + colon + 1, source.data() + blank, n);
+  return n;
+}
+
+/// The method that a statement of its own calls, "reset" of "self.reset(x)" or of its first line "self.reset("; else
+/// empty.
+std::string_view method_called(std::string_view source) {
+  constexpr std::string_view self = "self.";
+  const auto blank = source.find(' ');
+  if (blank == source.npos) return {};
+  const std::string_view text = source.substr(blank + 1);
+  const auto open = text.find('(');
+  if (!text.starts_with(self) || open == text.npos) return {};
+  const std::string_view name = text.substr(self.size(), open - self.size());
+  const bool whole = text.ends_with('(') || closing_bracket(text, open) == text.size() - 1;
+  return whole && std::ranges::all_of(name, in_name) ? name : std::string_view{};
+}
+
+/// Whether the frame's module has a child of that name, whose call makes a result instead.
+bool is_child(const Tape& tape, std::int32_t scope, std::string_view name) {
+  return std::ranges::any_of(tape.scopes, [&](const Scope& s) { return s.parent == scope && leaf_of(s.path) == name; });
+}
+
+/// Whether the statement at line `at` of the frame keeps what it makes in attributes.
+bool keeps_state(const Tape& tape, const Frames& frames, std::int32_t scope, std::size_t at) {
+  const Line& line = frames.line(scope, at);
+  if (!frames.binding(line).targets.empty() || at + 1 >= frames.lines(scope)) return false;
+  const std::string& source = frames.source_at(scope, line.first);
+  const std::string_view name = method_called(source);
+  if (name.empty() || is_child(tape, scope, name)) return false;
+  const std::string& next = frames.source_at(scope, frames.line(scope, at + 1).first);
+  return number_of(next) > number_of(source) && next.substr(0, next.find(':')) == source.substr(0, source.find(':'));
+}
+
+}  // namespace
+
+std::vector<bool> states_of_methods(const Tape& tape, const Frames& frames, const std::vector<ValueLife>& lives) {
+  std::vector<bool> states(lives.size(), false);
+  for (std::size_t v = 0; v < lives.size(); ++v) {
+    const ValueLife& l = lives[v];
+    if (l.born < 0 || l.top < 0) continue;
+    const std::size_t at = frames.line_of(l.top, l.born);
+    states[v] = l.last > frames.line(l.top, at).last && keeps_state(tape, frames, l.top, at);
+  }
+  return states;
+}
+
+}  // namespace memplan
