@@ -15,6 +15,7 @@
 #include "estimators/estimate/trials.h"
 #include "estimators/frontends/recording/steps.h"
 #include "estimators/pipeline.h"
+#include "estimators/restore/method_states.h"
 #include "estimators/setup/repetitions.h"
 #include "estimators/tape/own_function.h"
 #include "estimators/tape/uses.h"
@@ -282,6 +283,13 @@ std::vector<RangeSource> sources_up_to(RangeLimit& limit, const std::vector<Tria
   return sources;
 }
 
+RangeSource states_of_methods(const Tape& tape) {
+  RangeSource s{About::lifetime, "tensors that a method of the model's puts into attributes", {}, {}};
+  const Bytes held = tape.exported.recorded ? Bytes() : bytes_of_method_states(tape);
+  for (const auto counter : each_counter) s.above.*counter = held;
+  return s;
+}
+
 Estimate ranged(const Model& model, const Tape& tape, const TrainingSetup& setup, const Device& device, Estimate e,
                 RangeLimit* limit, const Schedule* ran) {
   if (tape.recorded) {
@@ -312,6 +320,7 @@ Estimate ranged(const Model& model, const Tape& tape, const TrainingSetup& setup
     sources.push_back(s);
   }
   if (const RangeSource s = lost_operands(tape, setup); s.moves()) merge(sources, s);
+  if (const RangeSource s = states_of_methods(tape); s.moves()) merge(sources, s);
   // Of conversions that the file dropped no reading has more, so that nothing moved proves nothing of them.
   if (rests_on(e.facts, About::cast, [](Evidence v) { return v == Evidence::told_by_source_line; }))
     std::erase_if(sources, [](const RangeSource& s) { return s.about == About::cast && !s.moves_requested(); });

@@ -63,4 +63,41 @@ std::vector<bool> states_of_methods(const Tape& tape, const Frames& frames, cons
   return states;
 }
 
+Bytes bytes_of_method_states(const Tape& tape) {
+  const auto calls_method = [](const auto& user) { return !method_called(user.source).empty(); };
+  if (std::ranges::none_of(tape.calls, calls_method) && std::ranges::none_of(tape.scopes, calls_method)) return {};
+  const Frames frames(tape);
+  std::vector<ValueLife> lives(tape.values.size());
+  std::vector<Bytes> bytes(tape.values.size());
+  std::vector<bool> kept(tape.values.size(), false);
+  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
+    const Call& call = tape.calls[i];
+    const auto at = static_cast<std::int32_t>(i);
+    for_each_value(call, [&](ValueId id) {
+      ValueLife& l = lives[static_cast<std::size_t>(id.index)];
+      if (l.born < 0) return;
+      l.top = frames.common(l.top, call.scope);
+      // What a statement of the method reads, and a later line does so again.
+      if (l.top < 0 || kept[static_cast<std::size_t>(id.index)]) return;
+      if (l.last > l.born) {
+        const std::size_t line = frames.line_of(l.top, l.last);
+        kept[static_cast<std::size_t>(id.index)] =
+            at > frames.line(l.top, line).last && keeps_state(tape, frames, l.top, line);
+      }
+      l.last = at;
+    });
+    for (std::size_t o = 0; o < call.outputs.size(); ++o)
+      if (const ValueId id = call.outputs[o]; id.valid()) {
+        lives[static_cast<std::size_t>(id.index)] = {at, at, call.scope, false, false};
+        if (o < call.known_shapes.size())
+          bytes[static_cast<std::size_t>(id.index)] = bytes_of(call.known_shapes[o].first, call.known_shapes[o].second);
+      }
+  }
+  const std::vector<bool> states = states_of_methods(tape, frames, lives);
+  Bytes all;
+  for (std::size_t v = 0; v < states.size(); ++v)
+    if (states[v] || kept[v]) all += bytes[v];
+  return all;
+}
+
 }  // namespace memplan

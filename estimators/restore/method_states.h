@@ -15,4 +15,8 @@ namespace memplan {
 /// above them that goes on.
 std::vector<bool> states_of_methods(const Tape& tape, const Frames& frames, const std::vector<ValueLife>& lives);
 
+/// What may be held beyond that: others of the same sizes, while the first ones are still saved for the backward pass,
+/// and tensors that the method got and keeps as they are, `self.memory = memory`.
+Bytes bytes_of_method_states(const Tape& tape);
+
 }  // namespace memplan
