@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "estimators/tape/uses.h"
 #include "onnx_builder.h"
 
 using namespace memplan;
@@ -134,4 +135,47 @@ TEST_CASE("a region's lines say what they write in place") {
   REQUIRE(tape->calls.size() >= 3);
   CHECK(is(0, "aten::mul_."));
   CHECK(is(1, "aten::add_."));
+}
+
+TEST_CASE("indices that were worked out ahead of the run, stacked and turned around are those of the call") {
+  // x[:, torch.arange(5).unsqueeze(1), at] of x [2, 5, 3, 4] and at [5, 2], whose turn back is one with the next one.
+  Builder b;
+  b.input("x", {2, 5, 3, 4}).input("at", {5, 2}, ::onnx::TensorProto::INT64);
+  b.weight("rows", {5, 2, 1}, ::onnx::TensorProto::INT64).integers("last", {-1});
+  const std::string index = "index.Tensor](args = (%x, [None, %unsqueeze, %at])";
+  const auto turned = [](::onnx::NodeProto& n, std::initializer_list<std::int64_t> perm) -> ::onnx::NodeProto& {
+    Builder::attribute(n, "perm", perm);
+    return n;
+  };
+  noted(turned(b.node("Transpose", {"x"}, {"front"}), {1, 2, 0, 3}), "index", index);
+  noted(b.node("Unsqueeze", {"at", "last"}, {"column"}), "index", index);
+  auto& stacked = b.node("Concat", {"rows", "column"}, {"stacked"});
+  Builder::attribute(stacked, "axis", std::int64_t{-1});
+  noted(stacked, "index", index);
+  noted(b.node("GatherND", {"front", "stacked"}, {"gathered"}), "index", index);
+  noted(turned(b.node("Transpose", {"gathered"}, {"transpose"}), {2, 0, 3, 1}), "transpose",
+        "transpose.int](args = (%index, -2, -1)");
+  noted(b.node("Exp", {"transpose"}, {"exp"}), "exp", "exp.default](args = (%transpose,)");
+  b.output("exp");
+  const auto tape = b.tape();
+  REQUIRE(tape.ok());
+  CHECK(ops_of(*tape) == Ops{"aten::empty.memory_format", "aten::index.Tensor", "aten::transpose.int", "aten::exp"});
+  CHECK(numbers(tape->calls[0], 0) == std::vector<std::int64_t>{5, 1});
+  CHECK(value_at(tape->calls[1], 0) == tape->inputs[0]);
+}
+
+TEST_CASE("a copy that a line asks for comes back, and a write by indices is in place") {
+  Builder b;
+  b.input("x", {-1, 8}).input("at", {4}, ::onnx::TensorProto::INT64).input("y", {4, 8});
+  b.integers("last", {-1});
+  noted_at(b.node("Exp", {"x"}, {"exp"}), "exp", "exp.default](args = (%x,)", {""}, {"h = x.exp().clone()"});
+  const std::string put = "index_put.default](args = (%clone, [%at], %y)";
+  noted_at(b.node("Unsqueeze", {"at", "last"}, {"rows"}), "index_put", put, {""}, {"h[at] = y"});
+  noted_at(b.node("ScatterND", {"exp", "rows", "y"}, {"index_put"}), "index_put", put, {""}, {"h[at] = y"});
+  noted_at(b.node("Mul", {"index_put", "exp"}, {"mul"}), "mul", "mul.Tensor](args = (%index_put, %exp)", {""},
+           {"return h * e"});
+  b.output("mul");
+  const auto tape = b.tape(with_batch(16));
+  REQUIRE(tape.ok());
+  CHECK(ops_of(*tape) == Ops{"aten::exp", "aten::clone", "aten::index_put_", "aten::mul.Tensor"});
 }

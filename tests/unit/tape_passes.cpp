@@ -480,6 +480,19 @@ scope 0 "" M
   CHECK(tape.calls[2].op == "memplan::index_slice");
   CHECK(tape.calls[3].op == "aten::copy_");
   CHECK(tape.outputs[0] == tape.calls[0].outputs[0]);
+  Tape picked = from_text(R"tape(
+input %x float32 [4, 2]
+scope 0 "" M
+%out = aten::zeros_like(%x) in 0
+%part = aten::sum.dim_IntList(%x, [0]) in 0
+%second = aten::select_scatter(%out, %part, 0, 1) in 0
+return %second
+)tape");
+  recover_slice_writes(picked);
+  check(picked, "test", "slice writes");
+  REQUIRE(picked.calls.size() == 4);
+  CHECK(picked.calls[2].op == "aten::select.int");
+  CHECK(picked.calls[3].op == "aten::copy_");
   // Who reads the tensor from before wants it as it was.
   Tape read = from_text(begin + "%sum = aten::add.Tensor(%outer, %out) in 0\nreturn %sum\n");
   recover_slice_writes(read);
