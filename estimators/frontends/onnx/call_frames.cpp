@@ -50,6 +50,15 @@ std::vector<std::string> called_modules(const std::string& path, std::string_vie
   return out;
 }
 
+/// "self.mac.unroll(x)" in the frame of line `i`: a method of the module "mac", which calls that module's own forward
+/// by `self.forward(…)`. The next frame is that one, and no autograd function; unless "mac.unroll" is a module itself.
+bool is_method(const CallFrames& f, std::size_t i, const std::vector<std::string>& called) {
+  if (called.size() != 1 || (i < f.paths.size() && f.paths[i].starts_with(called[0] + "."))) return false;
+  const std::string& base = f.paths[i - 1];
+  const std::string_view own = std::string_view(called[0]).substr(base.empty() ? 0 : base.size() + 1);
+  return own.find('.') != own.npos && !own.ends_with(".apply");
+}
+
 /// What torch.utils.checkpoint applies saves arguments and does nothing else.
 bool is_of_checkpoint(std::string_view line) { return line.starts_with("torch/utils/checkpoint.py"); }
 
@@ -68,8 +77,13 @@ void put_in_made(CallFrames& f) {
     const auto left_out = [&](const std::string& path) {
       return i == g.paths.size() || g.paths[i].starts_with(path + ".");
     };
-    if (std::ranges::count_if(called, left_out) != 1) continue;
     const auto at = static_cast<std::ptrdiff_t>(i);
+    if (is_method(g, i, called) && i < g.paths.size() && g.paths[i].starts_with(owner_of(called[0]) + ".")) {
+      g.paths.insert(g.paths.begin() + at, owner_of(called[0]));
+      g.classes.insert(g.classes.begin() + at, std::string(frame_alone));
+      continue;
+    }
+    if (std::ranges::count_if(called, left_out) != 1) continue;
     g.paths.insert(g.paths.begin() + at, *std::ranges::find_if(called, left_out));
     g.classes.insert(g.classes.begin() + at, std::string());
     if (may_be_function(g.lines[i])) g.application = g.lines[i - 1];
@@ -151,8 +165,12 @@ void put_in_alone(CallFrames& f) {
   for (const std::size_t i : lines_alone(f)) {
     const auto at = static_cast<std::ptrdiff_t>(i);
     const std::vector<std::string> called = called_modules(f.paths[i - 1], f.lines[i - 1]);
-    std::string path = called.size() == 1 ? called[0] : i < f.paths.size() ? owner_of(f.paths[i]) : std::string();
-    if (may_be_function(f.lines[i])) f.application = f.lines[i - 1];
+    const bool method = is_method(f, i, called);
+    std::string path = method               ? owner_of(called[0])
+                       : called.size() == 1 ? called[0]
+                       : i < f.paths.size() ? owner_of(f.paths[i])
+                                            : std::string();
+    if (!method && may_be_function(f.lines[i])) f.application = f.lines[i - 1];
     f.paths.insert(f.paths.begin() + at, std::move(path));
     f.classes.insert(f.classes.begin() + at, called.size() == 1 ? std::string() : std::string(frame_alone));
   }
@@ -192,8 +210,10 @@ CallFrames call_frames(std::vector<std::string> paths, std::vector<std::string> 
   if (more > 0 && more == static_cast<std::size_t>(std::count_if(f.lines.begin(), f.lines.end() - 1, calls_forward)))
     for (std::size_t i = 1; i < f.lines.size(); ++i)
       if (calls_forward(f.lines[i - 1])) put_in_frame(f, i);
-  if (!handed && f.lines.size() > f.paths.size() && std::ranges::none_of(f.lines, is_of_checkpoint))
-    f.application = f.lines[f.paths.size() - 1];
+  const std::size_t next = f.paths.size();
+  if (!handed && f.lines.size() > next && std::ranges::none_of(f.lines, is_of_checkpoint) &&
+      !is_method(f, next, called_modules(f.paths.back(), f.lines[next - 1])))
+    f.application = f.lines[next - 1];
   return f;
 }
 
