@@ -197,10 +197,11 @@ class Frames {
     std::vector<Line> lines;
     for (const Line& line : f.lines) {
       const Binding& s = binding(line);
+      const bool binds = (!s.targets.empty() || !s.collects.empty()) && !s.makes_list;
       const bool one_name =
-          (!s.targets.empty() || !s.collects.empty()) && !s.makes_list &&
-          std::all_of(s.targets.begin(), s.targets.end(), [](const auto& names) { return names.size() == 1; });
-      const std::size_t period = !one_name ? 0 : calls_one_module(scope, line) ? 1 : period_of(scope, line);
+          binds && std::all_of(s.targets.begin(), s.targets.end(), [](const auto& names) { return names.size() == 1; });
+      const bool one_module = binds && calls_one_module(scope, line);  // "x, _ = layer(x)" as well
+      const std::size_t period = one_module ? 1 : one_name ? period_of(scope, line) : 0;
       if (period == 0) {
         lines.push_back(line);
         continue;

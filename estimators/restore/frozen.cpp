@@ -79,10 +79,10 @@ namespace {
 
 /// Parts of names of networks that are run and not trained, as people write them.
 bool names_frozen(std::string_view module) {
-  constexpr std::string_view words[] = {"teacher", "target", "ema",          "frozen",     "reference", "ref",
-                                        "vgg",     "vgg16",  "vgg19",        "perceptual", "lpips",     "pretrained",
-                                        "static",  "fixed",  "old",          "shadow",     "momentum",  "netD",
-                                        "D",       "disc",   "discriminator"};
+  constexpr std::string_view words[] = {
+      "teacher",    "target", "ema",           "frozen",      "reference", "ref",     "vgg",    "vgg16",    "vgg19",
+      "perceptual", "lpips",  "pretrained",    "static",      "fixed",     "old",     "shadow", "momentum", "netD",
+      "D",          "disc",   "discriminator", "spectrogram", "logmel",    "melspec", "stft",   "istft"};
   for (std::size_t i = 0; i <= module.size();) {
     const std::size_t end = std::min(module.find('_', i), module.size());
     if (std::ranges::find(words, module.substr(i, end - i)) != std::end(words)) return true;

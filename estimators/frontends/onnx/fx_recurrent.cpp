@@ -5,6 +5,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "estimators/frontends/onnx/copied_calls.h"
 #include "estimators/frontends/onnx/folded.h"
 #include "estimators/frontends/onnx/fx_rewrites.h"
 #include "estimators/setup/setup.h"
@@ -102,7 +103,7 @@ std::optional<GraphValueId> other_zeros(const View& v, const FxGroup& group, std
 struct Lost {
   std::size_t place = 0;  ///< in places_of
   GraphValueId of = -1;   ///< what the call that is gone read
-  std::string op;         ///< "permute", "clone" or "detach"
+  std::string op;         ///< "permute", "clone", "contiguous" or "detach"
   Sizes order;            ///< of a permute
 };
 
@@ -132,9 +133,11 @@ std::optional<Lost> lost_at(const View& v, const FxGroup& group, std::size_t pla
     const bool known = (op == "clone" || op == "detach") && made_by == "Slice";  // the layer's own part
     return known ? std::optional(Lost{place, v.input(by, 0), std::string(op), {}}) : std::nullopt;
   }
+  const bool inside = std::ranges::find(group.nodes, by) != group.nodes.end();
+  if (op == "clone" && !inside)  // `x.transpose(0, 1).contiguous()`
+    return Lost{place, read, asks_for_copy(v.node(by)) ? "clone" : "contiguous", {}};
   const auto order = v.at(by).list("perm");
-  if ((op != "permute" && op != "transpose") || made_by != "Transpose" ||
-      std::ranges::find(group.nodes, by) == group.nodes.end() || !order ||
+  if ((op != "permute" && op != "transpose") || made_by != "Transpose" || !inside || !order ||
       !std::ranges::is_permutation(*order, Sizes{0, 1, 2}))
     return std::nullopt;
   return Lost{place, v.input(by, 0), "permute", {(*order)[1], (*order)[0], (*order)[2]}};
@@ -144,7 +147,7 @@ std::optional<Lost> lost_at(const View& v, const FxGroup& group, std::size_t pla
 ValueId made_again(const Lost& l, Emit& e) {
   const Arg of = {e.tensor(l.of)};
   if (l.op == "permute") return e.call("aten::permute", {of, list_of(l.order)});
-  if (l.op == "clone") return e.call("aten::clone", {of});
+  if (l.op == "clone" || l.op == "contiguous") return e.call("aten::" + l.op, {of});
   return e.call("aten::detach", {{e.call("aten::contiguous", {of})}});
 }
 
