@@ -53,6 +53,10 @@ void recover_rms_norms(Tape& tape);
 /// have as the calls that PyTorch's exporter takes them apart into.
 void recover_whole_ops(Tape& tape, const TrainingSetup& setup);
 
+/// nn.MultiheadAttention that computes its weights gives their mean over the heads as well, for the line
+/// `x, _ = self.attn(x, x, x)`; nothing in a file reads it, so an exporter's optimizer takes it out.
+void average_weights(Tape& tape);
+
 /// torch._weight_norm, which ONNX files have as the ops that it stands for: one kernel on CUDA, which keeps the norms.
 void recover_weight_norms(Tape& tape);
 

@@ -55,6 +55,7 @@ constexpr RestorePass restore_table[] = {
     {"type promotion", exported, [](Tape& t, const TrainingSetup&) { recover_type_promotion(t); }},
     {"norms", exported, [](Tape& t, const TrainingSetup&) { recover_rms_norms(t), recover_weight_norms(t); }},
     {"attributes", exported, [](Tape& t, const TrainingSetup&) { keep_hooked_weights(t), keep_moved_attributes(t); }},
+    {"weights of attention", exported, [](Tape& t, const TrainingSetup&) { average_weights(t); }},
     {"eval mode",
      [](const Tape& t, const TrainingSetup& s) { return s.mode == Mode::inference && !t.exported.in_eval; },
      [](Tape& t, const TrainingSetup& s) { enter_inference(t, dtype_of_run(s)); }},
