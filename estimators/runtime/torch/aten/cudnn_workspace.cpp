@@ -210,7 +210,7 @@ ConvProblem problem_of(const Shape& s, const ConvProblem& p) {
 /// Of convolutions that are nearly one of the table's (another image, most often) it is taken that the engine is the
 /// same: that is right more often than what the rules choose.
 std::optional<Bytes> of_a_neighbour(const Tables& tables, const Looked& there, const ConvProblem& p, ConvPass pass) {
-  constexpr double near = 0.5;  // octaves, over all sizes
+  constexpr double near = 1;  // octaves, over all sizes
   const auto lines = remembered_lines(there.lines, there.shape);
   if (lines->empty()) return std::nullopt;
   const auto& [unlike, line] = lines->front();
