@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Rules for workspaces of convolutions (data/cudnn/rules.txt) against cuDNN itself, on random convolutions.
 
-    python tests/accuracy/workspaces.py --build build/release [--torch PYTHON] [--count 20000] [--cards t4,…] [--seed 7]
+    python tests/accuracy/workspaces.py --build build/release [--torch PYTHON] [--count 20000] [--cards t4,…] [--seed 7] [--near]
 
 The convolutions are drawn by other distributions than those that the rules were learnt from (tools/cudnn_workspaces/draw.py), and none is in the table.
-Each is asked once, for one pass, type and layout. Needs the emulated GPU's library and conv_workspaces (cmake --build … --target conv_workspaces).
+With --near they are those of the table at other image sizes (0.4 to 1.4 times) and batches (1 to 24). Each is asked once, for one pass, type and
+layout. Needs the emulated GPU's library and conv_workspaces (cmake --build … --target conv_workspaces).
 """
 import argparse
 import collections
@@ -57,11 +58,26 @@ def drawn(r):
             return [rank, batch, c, *image, k, *kernel, *padding, *stride, *dilation, groups]
 
 
-def questions(seed, count):
+def near(r, table):
+    """One of the table's (C H W K R S, padding, stride, dilation, groups) on another image."""
+    while True:
+        c, h, w, k, *rest = r.choice(table)
+        factor = r.uniform(.4, 1.4)
+        image = [max(1, round(side * factor)) for side in (h, w)]
+        kernel, padding, stride, dilation = (rest[i:i + 2] for i in (0, 2, 4, 6))
+        if image != [h, w] and all(i + 2 * p > d * (s - 1) for i, p, d, s in zip(image, padding, dilation, kernel)):
+            return [2, r.randint(1, 24), c, *image, k, *rest]
+
+
+def questions(seed, count, of_table):
     r = random.Random(seed)
+    table = []
+    if of_table:
+        with open(os.path.join(ROOT, "data", "cudnn", "workspaces.txt")) as f:
+            table = [[int(n) for n in line.split("|")[0].split()[1:]] for line in f if line.startswith("90 ")]
     out = []
     for _ in range(count):
-        shape = drawn(r)
+        shape = near(r, table) if of_table else drawn(r)
         out.append([r.randrange(3), r.choice((0, 2, 9)), r.randrange(2), 0, *shape])
     return out
 
@@ -114,11 +130,12 @@ def main():
     p.add_argument("--emulated", help="libemulated_gpu.so (default: that of the build)")
     p.add_argument("--count", type=int, default=20000)
     p.add_argument("--seed", type=int, default=7)
+    p.add_argument("--near", action="store_true", help="convolutions of the table on other images")
     p.add_argument("--cards", default=",".join(CARDS))
     a = p.parse_args()
     a.torch = a.torch or build_tree.cached(a.build, "MEMPLAN_TORCH_PYTHON")
     a.emulated = a.emulated or os.path.join(a.build, "emulated_gpu", "libemulated_gpu.so")
-    asked_for = questions(a.seed, a.count)
+    asked_for = questions(a.seed, a.count, a.near)
     lines = "".join(" ".join(map(str, q)) + "\n" for q in asked_for)
     found = collections.defaultdict(list)
     for card in a.cards.split(","):
