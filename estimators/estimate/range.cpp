@@ -285,7 +285,7 @@ std::vector<RangeSource> sources_up_to(RangeLimit& limit, const std::vector<Tria
 
 RangeSource states_of_methods(const Tape& tape) {
   RangeSource s{About::lifetime, "tensors that a method of the model's puts into attributes", {}, {}};
-  const Bytes held = tape.exported.recorded ? Bytes() : bytes_of_method_states(tape);
+  const Bytes held = bytes_of_method_states(tape);
   for (const auto counter : each_counter) s.above.*counter = held;
   return s;
 }

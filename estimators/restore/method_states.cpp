@@ -54,6 +54,7 @@ bool keeps_state(const Tape& tape, const Frames& frames, std::int32_t scope, std
 
 std::vector<bool> states_of_methods(const Tape& tape, const Frames& frames, const std::vector<ValueLife>& lives) {
   std::vector<bool> states(lives.size(), false);
+  if (tape.exported.recorded) return states;  // it tells when each goes
   for (std::size_t v = 0; v < lives.size(); ++v) {
     const ValueLife& l = lives[v];
     if (l.born < 0 || l.top < 0) continue;
@@ -64,6 +65,7 @@ std::vector<bool> states_of_methods(const Tape& tape, const Frames& frames, cons
 }
 
 Bytes bytes_of_method_states(const Tape& tape) {
+  if (tape.exported.recorded) return {};
   const auto calls_method = [](const auto& user) { return !method_called(user.source).empty(); };
   if (std::ranges::none_of(tape.calls, calls_method) && std::ranges::none_of(tape.scopes, calls_method)) return {};
   const Frames frames(tape);

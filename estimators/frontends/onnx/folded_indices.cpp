@@ -33,7 +33,7 @@ GraphValueId before_stacking(const Graph& g, const FxGroup& group, GraphValueId 
   constexpr int steps = 2;  // Expand and Unsqueeze
   for (int i = 0; i < steps; ++i)
     if (const GraphNode* made = maker_in(g, group, id);
-        made && (made->op_type == "Expand" || made->op_type == "Unsqueeze"))
+        made && !made->inputs.empty() && (made->op_type == "Expand" || made->op_type == "Unsqueeze"))
       id = made->inputs[0];
   return id;
 }

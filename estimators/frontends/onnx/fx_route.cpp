@@ -7,9 +7,6 @@
 #include <string>
 #include <unordered_set>
 
-#include "estimators/frontends/onnx/copied_calls.h"
-#include "estimators/frontends/onnx/folded.h"
-#include "estimators/frontends/onnx/folded_indices.h"
 #include "estimators/frontends/onnx/fx_program.h"
 #include "estimators/frontends/onnx/fx_rewrites.h"
 #include "estimators/frontends/onnx/regions.h"
@@ -158,8 +155,7 @@ class FxRoute {
 
   /// Names that no call of the file makes: an optimizer removed or merged their nodes. What the group's ONNX nodes
   /// really read stands in for them; parameters that it folded away get the sizes that the op implies.
-  bool find_unknown(const FxGroup& group, const Call& call, std::vector<std::int32_t> unknown) {
-    make_folded_indices(group, call, unknown);
+  bool find_unknown(const FxGroup& group, const Call& call, const std::vector<std::int32_t>& unknown) {
     std::unordered_set<std::int32_t> taken;
     for_each_value(call, [&](ValueId id) {
       if (const ValueId v = bindings_[static_cast<std::size_t>(id.index)].value; v.valid()) taken.insert(v.index);
@@ -213,22 +209,6 @@ class FxRoute {
       return false;
     }
     return true;
-  }
-
-  /// The file has such an index once, for all calls and in another form.
-  void make_folded_indices(const FxGroup& group, const Call& reader, std::vector<std::int32_t>& unknown) {
-    std::vector<std::string_view> names;
-    for (const std::int32_t name : unknown) names.push_back(program_.names[static_cast<std::size_t>(name)]);
-    for (const FoldedIndex& index : folded_indices(graph_, program_, group, names)) {
-      Call made = made_index(index.sizes);
-      made.scope = reader.scope;
-      made.source = reader.source;
-      made.function = reader.function;
-      made.outputs = {new_value(index.name)};
-      bind(program_.find(index.name), made.outputs[0]);
-      std::erase(unknown, program_.find(index.name));
-      tape_.calls.push_back(std::move(made));
-    }
   }
 
   /// Sizes of a parameter that was folded away, from the other arguments of the call that takes it.
@@ -385,7 +365,14 @@ class FxRoute {
   }
 
   static std::int32_t getitem_number(std::string_view name) {
-    return op_of_name(name) == "getitem" ? static_cast<std::int32_t>(number_of_name(name)) : -1;
+    if (name == "getitem") return 0;
+    if (name.substr(0, 8) != "getitem_") return -1;
+    std::int32_t n = 0;
+    for (char c : name.substr(8)) {
+      if (c < '0' || c > '9' || n > 100'000'000) return -1;
+      n = n * 10 + (c - '0');
+    }
+    return n;
   }
 
   const Graph& graph_;

@@ -77,10 +77,11 @@ bool ReaderFrames::has_others(std::string_view module, const std::vector<std::in
   if (calls_.empty())
     for (const FxGroup& group : program_.groups)
       if (group.name >= 0) ++calls_[module_of(group)];
+  const auto all = calls_.find(module);
+  if (all == calls_.end() || all->second > chain.size()) return all != calls_.end();
   const auto copied = std::ranges::count_if(
       chain, [&](std::int32_t k) { return module_of(program_.groups[static_cast<std::size_t>(k)]) == module; });
-  const auto all = calls_.find(module);
-  return all != calls_.end() && all->second > static_cast<std::size_t>(copied);
+  return all->second > static_cast<std::size_t>(copied);
 }
 
 bool ReaderFrames::move_to_reader(GraphNode& copy, const GraphNode& reader, std::size_t n,
