@@ -266,16 +266,26 @@ Until read_by_functions(const Tape& tape, const Frames& frames) {
   return until;
 }
 
-/// `x.sort(dim=1)[0]`: the tuple goes with the element that nobody takes. `named`: asked of the call with which a line
-/// of several targets ends, `_, i = x.topk(4)[0].mean(-1).topk(2)`: it gives them all.
-bool takes_one_element(std::string_view source, bool named) {
-  if (named && !source.substr(0, source.find("  #")).ends_with(']')) return false;
+/// `x.sort(dim=1)[0]`: the tuple goes with the element that nobody takes. Not of the call with which a line of several
+/// targets ends, `_, i = x.topk(4)[0].mean(-1).topk(2)`: it gives them all. `last`: that is the call.
+bool takes_one_element(const Call& call, bool last, const std::vector<std::vector<std::string>>& targets) {
+  const std::string_view source = call.source;
+  if (call.outputs.size() < 2) return false;
+  const bool several = last && !targets.empty() && targets[0].size() > 1;
+  if (several && !source.substr(0, source.find("  #")).ends_with(']')) return false;
   for (auto at = source.find(")["); at != source.npos; at = source.find(")[", at + 1)) {
     const auto digit = at + 2 + (source.substr(at + 2).starts_with('-') ? 1 : 0);
     const auto end = source.find_first_not_of("0123456789", digit);
     if (end != source.npos && end > digit && source[end] == ']') return true;
   }
   return false;
+}
+
+/// How many there are.
+std::int64_t keep_states(Tape& tape, const std::vector<bool>& states) {
+  for (std::size_t v = 0; v < states.size(); ++v)
+    if (states[v]) tape.values[v].in_attribute = true;
+  return std::ranges::count(states, true);
 }
 
 void tell_counts(Tape& tape, std::int64_t by_line, std::int64_t by_function, std::int64_t by_tuple,
@@ -332,8 +342,8 @@ void mark_last_uses(Tape& tape) {
               cached = held_by_cache(tape, frames), others = held_by_other_names(tape, frames, lines, lives),
               read = read_by_functions(tape, frames), in_lists = held_in_returned_lists(tape, frames, lines, settled),
               looped = held_by_lists_of_loops(tape, frames, lives);
-  const std::vector<bool> states = states_of_methods(tape, frames, lives);
-  std::int64_t by_function = 0, by_line = 0, by_tuple = 0, by_method = 0;
+  const std::int64_t by_method = keep_states(tape, states_of_methods(tape, frames, lives));
+  std::int64_t by_function = 0, by_line = 0, by_tuple = 0;
   // Values are numbered in the order of the calls that make them, so the results of a line come in the order in which
   // it computes them: the first goes to its first target.
   std::map<std::pair<std::int32_t, std::size_t>, std::size_t> results;
@@ -349,9 +359,7 @@ void mark_last_uses(Tape& tape) {
     const auto& targets = frames.binding(line).targets;
     const bool entry = !targets.empty() && is_dict_key(targets[0][0]);
     const Call& made_by = maker(tape, l);
-    const bool dropped =
-        !outlives && settled[v] == l.born && made_by.outputs.size() > 1 &&
-        takes_one_element(made_by.source, l.born == line.last && !targets.empty() && targets[0].size() > 1);
+    const bool dropped = !outlives && settled[v] == l.born && takes_one_element(made_by, l.born == line.last, targets);
     const bool result = outlives || (!entry && !dropped && frames.settled(l.top, made_by.scope, l.born) == line.last);
     if (is_held_by_function(tape, frames, line, l.born, made_by.op)) until = std::max(until, line.last), ++by_function;
     if (read[v] > until) until = read[v], ++by_function;
@@ -368,7 +376,6 @@ void mark_last_uses(Tape& tape) {
     if (weights[v] > until) until = weights[v], ++by_tuple;
     if (tape.reading.names == NameReading::freed) until = settled[v];
     if (!hidden.empty()) until = std::max(until, hidden[v]);
-    if (states[v]) tape.values[v].in_attribute = true, ++by_method;
     if (!l.kept && !l.released && !tape.values[v].in_attribute)
       tape.calls[static_cast<std::size_t>(until)].last_uses.push_back({static_cast<std::int32_t>(v)});
   }

@@ -20,7 +20,7 @@ const Sizes* sizes_of(const Call& call) {
 
 /// The steps of F.multi_head_attention_forward with weights (torch/nn/functional.py): softmax, perhaps a dropout, a
 /// product with the values, the projection and its reshape.
-struct Steps {
+struct WeightedSteps {
   ValueId weights;         ///< [batch * heads, target, source]
   Sizes weights_sizes;     ///< theirs
   std::size_t end = 0;     ///< the reshape
@@ -28,8 +28,8 @@ struct Steps {
   bool averaged = false;
 };
 
-Steps steps_of(const Tape& tape, const std::vector<std::size_t>& calls) {
-  Steps s;
+WeightedSteps steps_of(const Tape& tape, const std::vector<std::size_t>& calls) {
+  WeightedSteps s;
   std::map<ValueId, const Call*> made;
   for (const std::size_t i : calls) {
     const Call& call = tape.calls[i];
@@ -71,7 +71,7 @@ void average_weights(Tape& tape) {
       layers[s].push_back(i);
   std::map<std::size_t, std::vector<Call>> after;
   for (const auto& [scope, calls] : layers) {
-    const Steps s = steps_of(tape, calls);
+    const WeightedSteps s = steps_of(tape, calls);
     if (s.averaged || s.batch <= 0 || s.weights_sizes.size() != 3 || s.weights_sizes[0] % s.batch != 0) continue;
     const std::int64_t heads = s.weights_sizes[0] / s.batch, to = s.weights_sizes[1], from = s.weights_sizes[2];
     const ValueId view = tape.add_value({}), mean = tape.add_value({});

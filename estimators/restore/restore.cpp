@@ -46,6 +46,12 @@ void recover_recurrent(Tape& t, const TrainingSetup& s) {
   recover_recurrent_layers(t, s);
 }
 
+void keep_attributes(Tape& t, const TrainingSetup&) {
+  average_weights(t);
+  keep_hooked_weights(t);
+  keep_moved_attributes(t);
+}
+
 constexpr RestorePass restore_table[] = {
     {"causal masks", traced_with_masks, [](Tape& t, const TrainingSetup&) { recover_causal_masks(t); }},
     {"unseen casts", unseen_casts_read, [](Tape& t, const TrainingSetup&) { leave_unseen_casts(t); }},
@@ -54,8 +60,7 @@ constexpr RestorePass restore_table[] = {
     {"whole ops", exported, recover_whole_ops},
     {"type promotion", exported, [](Tape& t, const TrainingSetup&) { recover_type_promotion(t); }},
     {"norms", exported, [](Tape& t, const TrainingSetup&) { recover_rms_norms(t), recover_weight_norms(t); }},
-    {"attributes", exported, [](Tape& t, const TrainingSetup&) { keep_hooked_weights(t), keep_moved_attributes(t); }},
-    {"weights of attention", exported, [](Tape& t, const TrainingSetup&) { average_weights(t); }},
+    {"attributes", exported, keep_attributes},
     {"eval mode",
      [](const Tape& t, const TrainingSetup& s) { return s.mode == Mode::inference && !t.exported.in_eval; },
      [](Tape& t, const TrainingSetup& s) { enter_inference(t, dtype_of_run(s)); }},
