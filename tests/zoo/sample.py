@@ -44,6 +44,8 @@ def run(build):
         print("no emulated GPU, or PyTorch and the libraries of models are not those of the truths: nothing is exported")
         print(*failures, f"{passed} passed, {len(failures)} failed", sep="\n")
         return 1 if failures else 0
+    # The cuDNN that the truths ran with is asked, as run.py does: what memplan guesses without it has tests of its own (docs/hardware.md).
+    os.environ.update(MEMPLAN_TORCH_PYTHON=found[0], MEMPLAN_EMULATED_GPU=os.path.abspath(found[1]))
     collection = collect.Collection(*found, say=lambda *_, **__: None, nice=0)
     for route, names in SAMPLE.items():
         for name in names:
