@@ -114,6 +114,8 @@ const Call& maker(const Tape& tape, const ValueLife& l) { return tape.calls[stat
 /// By value: the call with which it goes; -1: not known, or no value of a call.
 using Until = std::vector<std::int32_t>;
 
+}  // namespace
+
 std::vector<ValueLife> lives_of(const Tape& tape, const Frames& frames) {
   std::vector<ValueLife> lives(tape.values.size());
   for (std::size_t i = 0; i < tape.calls.size(); ++i) {
@@ -137,6 +139,8 @@ std::vector<ValueLife> lives_of(const Tape& tape, const Frames& frames) {
     if (id.valid()) lives[index(id)].kept = true;
   return lives;
 }
+
+namespace {
 
 /// Some modules return a result of a module inside of them that nothing of the graph reads any more: it lives in their
 /// caller's frame. How many values that moves.

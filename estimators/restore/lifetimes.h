@@ -1,6 +1,9 @@
 // When the Python names of a forward pass let go of their tensors.
 #pragma once
 
+#include <vector>
+
+#include "estimators/restore/hidden_names.h"
 #include "estimators/tape/tape.h"
 
 namespace memplan {
@@ -18,6 +21,9 @@ namespace memplan {
 /// the function, but for those of Binding::held. Without bindings (other exporters) every value goes with its last use,
 /// as in graph executors.
 void mark_last_uses(Tape& tape);
+
+/// By value, as its calls alone tell.
+std::vector<ValueLife> lives_of(const Tape& tape, const Frames& frames);
 
 /// A pass may take calls away, or have values read later than they were: what Call::releases says moves to the last
 /// call that reads a value, and goes where nothing makes it.

@@ -1,32 +1,21 @@
 #include "estimators/restore/method_states.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <string_view>
 
+#include "estimators/restore/lifetimes.h"
 #include "estimators/restore/statement.h"
 
 namespace memplan {
 
 namespace {
 
-/// Number of the line in "file.py:12 text"; 0: none.
-int number_of(std::string_view source) {
-  const auto blank = source.find(' '), colon = source.rfind(':', blank);
-  int n = 0;
-  if (blank != source.npos && colon != source.npos)
-    std::from_chars(source.data() + colon + 1, source.data() + blank, n);
-  return n;
-}
-
 /// The method that a statement of its own calls, "reset" of "self.reset(x)" or of its first line "self.reset("; else
 /// empty.
 std::string_view method_called(std::string_view source) {
   constexpr std::string_view self = "self.";
-  const auto blank = source.find(' ');
-  if (blank == source.npos) return {};
-  const std::string_view text = source.substr(blank + 1);
+  const std::string_view text = placed_line(source).text;
   const auto open = text.find('(');
   if (!text.starts_with(self) || open == text.npos) return {};
   const std::string_view name = text.substr(self.size(), open - self.size());
@@ -46,8 +35,9 @@ bool keeps_state(const Tape& tape, const Frames& frames, std::int32_t scope, std
   const std::string& source = frames.source_at(scope, line.first);
   const std::string_view name = method_called(source);
   if (name.empty() || is_child(tape, scope, name)) return false;
-  const std::string& next = frames.source_at(scope, frames.line(scope, at + 1).first);
-  return number_of(next) > number_of(source) && next.substr(0, next.find(':')) == source.substr(0, source.find(':'));
+  const PlacedLine here = placed_line(source),
+                   next = placed_line(frames.source_at(scope, frames.line(scope, at + 1).first));
+  return next.number > here.number && next.file == here.file;
 }
 
 }  // namespace
@@ -69,36 +59,21 @@ Bytes bytes_of_method_states(const Tape& tape) {
   const auto calls_method = [](const auto& user) { return !method_called(user.source).empty(); };
   if (std::ranges::none_of(tape.calls, calls_method) && std::ranges::none_of(tape.scopes, calls_method)) return {};
   const Frames frames(tape);
-  std::vector<ValueLife> lives(tape.values.size());
-  std::vector<Bytes> bytes(tape.values.size());
-  std::vector<bool> kept(tape.values.size(), false);
-  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
-    const Call& call = tape.calls[i];
-    const auto at = static_cast<std::int32_t>(i);
-    for_each_value(call, [&](ValueId id) {
-      ValueLife& l = lives[static_cast<std::size_t>(id.index)];
-      if (l.born < 0) return;
-      l.top = frames.common(l.top, call.scope);
-      // What a statement of the method reads, and a later line does so again.
-      if (l.top < 0 || kept[static_cast<std::size_t>(id.index)]) return;
-      if (l.last > l.born) {
-        const std::size_t line = frames.line_of(l.top, l.last);
-        kept[static_cast<std::size_t>(id.index)] =
-            at > frames.line(l.top, line).last && keeps_state(tape, frames, l.top, line);
-      }
-      l.last = at;
+  const std::vector<ValueLife> lives = lives_of(tape, frames);
+  std::vector<bool> held = states_of_methods(tape, frames, lives);
+  for (std::size_t i = 0; i < tape.calls.size(); ++i)
+    for_each_value(tape.calls[i], [&](ValueId id) {
+      const ValueLife& l = lives[static_cast<std::size_t>(id.index)];
+      if (l.born < 0 || l.top < 0) return;
+      const std::size_t at = frames.line_of(l.top, static_cast<std::int32_t>(i));
+      if (l.last > frames.line(l.top, at).last && keeps_state(tape, frames, l.top, at))
+        held[static_cast<std::size_t>(id.index)] = true;
     });
-    for (std::size_t o = 0; o < call.outputs.size(); ++o)
-      if (const ValueId id = call.outputs[o]; id.valid()) {
-        lives[static_cast<std::size_t>(id.index)] = {at, at, call.scope, false, false};
-        if (o < call.known_shapes.size())
-          bytes[static_cast<std::size_t>(id.index)] = bytes_of(call.known_shapes[o].first, call.known_shapes[o].second);
-      }
-  }
-  const std::vector<bool> states = states_of_methods(tape, frames, lives);
   Bytes all;
-  for (std::size_t v = 0; v < states.size(); ++v)
-    if (states[v] || kept[v]) all += bytes[v];
+  for (const Call& call : tape.calls)
+    for (std::size_t o = 0; o < std::min(call.outputs.size(), call.known_shapes.size()); ++o)
+      if (const ValueId id = call.outputs[o]; id.valid() && held[static_cast<std::size_t>(id.index)])
+        all += bytes_of(call.known_shapes[o].first, call.known_shapes[o].second);
   return all;
 }
 

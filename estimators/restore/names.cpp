@@ -1,7 +1,6 @@
 #include "estimators/restore/names.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <string_view>
 #include <unordered_map>
@@ -77,22 +76,6 @@ Binding binding_of(std::string_view source) {
   for (const LibraryFact& f : library_facts("holds_result"))
     if (source.find(f.subject + "(") != std::string_view::npos) b.held.push_back(f.detail);
   return b;
-}
-
-/// "file.py:12 text", taken apart.
-struct PlacedLine {
-  std::string_view file, text;
-  int number = 0;
-};
-
-PlacedLine placed_line(std::string_view source) {
-  PlacedLine out;
-  const auto blank = source.find(' '), colon = source.rfind(':', blank);
-  if (blank == source.npos || colon == source.npos) return out;
-  std::from_chars(source.data() + colon + 1, source.data() + blank, out.number);
-  out.file = source.substr(0, colon);
-  out.text = source.substr(blank + 1);
-  return out;
 }
 
 /// A statement over several lines. "mask = make_mask(" and ").to(bool)": what its last line gives gets the names of the

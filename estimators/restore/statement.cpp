@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <functional>
 #include <iterator>
 #include <string>
@@ -64,16 +65,6 @@ bool has_call(std::string_view left) {
   return false;
 }
 
-/// Position of the first comma outside brackets, or npos: "x[i, j] = y" assigns to one place.
-std::size_t find_comma(std::string_view s) {
-  int depth = 0;
-  for (std::size_t i = 0; i < s.size(); ++i) {
-    if (s[i] == ',' && depth == 0) return i;
-    depth += s[i] == '[' || s[i] == '(' ? 1 : s[i] == ']' || s[i] == ')' ? -1 : 0;
-  }
-  return s.npos;
-}
-
 /// Position of the first `=` outside brackets and strings that assigns, or npos.
 std::size_t find_assignment(std::string_view s) {
   int depth = 0;
@@ -125,16 +116,13 @@ Statement parsed(std::string_view source) {
     if (has_call(left)) return {{}, 0, whole};
     if (!left.empty() && left.front() == '(' && left.back() == ')') left = left.substr(1, left.size() - 2);
     std::vector<std::string_view> names;
-    while (true) {
-      const std::size_t comma = find_comma(left);
-      std::string_view name = trim(left.substr(0, comma), " \t");
+    for (std::string_view name : arguments_at(left, 0)) {
+      name = trim(name, " \t");
       if (const std::size_t colon = name.find(':'); colon != std::string_view::npos)
         name = trim(name.substr(0, colon), " \t");  // x: Tensor = …
       if (!name.empty() && name.front() == '*') name.remove_prefix(1);
       if (is_literal(name)) return {{}, 0, whole};
       if (is_name(name)) names.push_back(name);
-      if (comma == std::string_view::npos) break;
-      left.remove_prefix(comma + 1);
     }
     if (!names.empty()) out.targets.push_back(std::move(names));
     text = trim(text.substr(at + 1), " \t");
@@ -240,6 +228,16 @@ std::size_t closing_bracket(std::string_view text, std::size_t open) {
     if (depth == 0) return i;
   }
   return text.npos;
+}
+
+PlacedLine placed_line(std::string_view source) {
+  PlacedLine out;
+  const auto blank = source.find(' '), colon = source.rfind(':', blank);
+  if (blank == source.npos || colon == source.npos) return out;
+  std::from_chars(source.data() + colon + 1, source.data() + blank, out.number);
+  out.file = source.substr(0, colon);
+  out.text = source.substr(blank + 1);
+  return out;
 }
 
 Statement parse_statement(std::string_view source) {

@@ -17,6 +17,15 @@ struct Statement {
   std::string_view value;  ///< the right-hand side, or the whole text
 };
 
+/// "file.py:12 text", taken apart.
+struct PlacedLine {
+  std::string_view file, text;
+  int number = 0;
+};
+
+/// Without file and text where it has no number.
+PlacedLine placed_line(std::string_view source);
+
 /// `source` is "file.py:12 text", as in Call::source; the views point into it.
 Statement parse_statement(std::string_view source);
 

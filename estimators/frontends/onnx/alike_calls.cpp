@@ -16,12 +16,6 @@ namespace {
 
 std::string_view trace_of(const GraphNode& node) { return note_at(node.metadata, stack_trace_key); }
 
-/// The innermost frame of a printed trace: file, number and text of the line.
-std::string_view last_frame(std::string_view trace) {
-  const auto at = trace.rfind("File \"");
-  return at == trace.npos ? std::string_view() : trace.substr(at);
-}
-
 std::vector<ValueId> values_of(const FxGroup& call) {
   std::vector<ValueId> out;
   for (const Arg& a : call.text.args) for_each_value(a, [&](ValueId id) { out.push_back(id); });
@@ -107,9 +101,9 @@ void stand_as(GraphNode& node, const GraphNode& reader, const GraphNode& other) 
   for (const char* key : {scopes_key, classes_key})
     if (const auto it = reader.metadata.find(key); it != reader.metadata.end()) node.metadata[key] = it->second;
   const std::string_view lines = trace_of(reader), frame = last_frame(trace_of(other));
-  const auto own = lines.rfind("File \"");
-  if (own != lines.npos && !frame.empty())
-    node.metadata[stack_trace_key] = std::string(lines.substr(0, own)).append(frame);
+  const std::size_t own = last_frame(lines).size();
+  if (own > 0 && !frame.empty())
+    node.metadata[stack_trace_key] = std::string(lines.substr(0, lines.size() - own)).append(frame);
 }
 
 }  // namespace memplan::onnx_format

@@ -59,6 +59,12 @@ bool is_method(const CallFrames& f, std::size_t i, const std::vector<std::string
   return own.find('.') != own.npos && !own.ends_with(".apply");
 }
 
+void put_in(CallFrames& f, std::size_t i, std::string path, std::string_view kind) {
+  const auto at = static_cast<std::ptrdiff_t>(i);
+  f.paths.insert(f.paths.begin() + at, std::move(path));
+  f.classes.insert(f.classes.begin() + at, std::string(kind));
+}
+
 /// What torch.utils.checkpoint applies saves arguments and does nothing else.
 bool is_of_checkpoint(std::string_view line) { return line.starts_with("torch/utils/checkpoint.py"); }
 
@@ -77,15 +83,12 @@ void put_in_made(CallFrames& f) {
     const auto left_out = [&](const std::string& path) {
       return i == g.paths.size() || g.paths[i].starts_with(path + ".");
     };
-    const auto at = static_cast<std::ptrdiff_t>(i);
     if (is_method(g, i, called) && i < g.paths.size() && g.paths[i].starts_with(owner_of(called[0]) + ".")) {
-      g.paths.insert(g.paths.begin() + at, owner_of(called[0]));
-      g.classes.insert(g.classes.begin() + at, std::string(frame_alone));
+      put_in(g, i, owner_of(called[0]), frame_alone);
       continue;
     }
     if (std::ranges::count_if(called, left_out) != 1) continue;
-    g.paths.insert(g.paths.begin() + at, *std::ranges::find_if(called, left_out));
-    g.classes.insert(g.classes.begin() + at, std::string());
+    put_in(g, i, *std::ranges::find_if(called, left_out), {});
     if (may_be_function(g.lines[i])) g.application = g.lines[i - 1];
   }
   if (g.lines.size() == g.paths.size()) f = std::move(g);
@@ -163,7 +166,6 @@ std::vector<std::size_t> lines_alone(const CallFrames& f, bool by_name = false) 
 /// Frames of no known module, where the files tell which they are.
 void put_in_alone(CallFrames& f) {
   for (const std::size_t i : lines_alone(f)) {
-    const auto at = static_cast<std::ptrdiff_t>(i);
     const std::vector<std::string> called = called_modules(f.paths[i - 1], f.lines[i - 1]);
     const bool method = is_method(f, i, called);
     std::string path = method               ? owner_of(called[0])
@@ -171,17 +173,14 @@ void put_in_alone(CallFrames& f) {
                        : i < f.paths.size() ? owner_of(f.paths[i])
                                             : std::string();
     if (!method && may_be_function(f.lines[i])) f.application = f.lines[i - 1];
-    f.paths.insert(f.paths.begin() + at, std::move(path));
-    f.classes.insert(f.classes.begin() + at, called.size() == 1 ? std::string() : std::string(frame_alone));
+    put_in(f, i, std::move(path), called.size() == 1 ? std::string_view() : frame_alone);
   }
 }
 
 /// A frame without a module for line `i`.
 void put_in_frame(CallFrames& f, std::size_t i) {
-  const auto at = static_cast<std::ptrdiff_t>(std::min(i, f.paths.size()));
   std::string path = i < f.paths.size() ? owner_of(f.paths[i]) : std::string();
-  f.paths.insert(f.paths.begin() + at, std::move(path));
-  f.classes.insert(f.classes.begin() + at, std::string(frame_alone));
+  put_in(f, std::min(i, f.paths.size()), std::move(path), frame_alone);
 }
 
 }  // namespace

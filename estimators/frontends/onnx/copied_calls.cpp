@@ -132,9 +132,7 @@ std::string_view call_of_same(std::string_view op, const GraphNode& reader, bool
 }
 
 bool asks_for_copy(const GraphNode& maker) {
-  const std::string_view trace = note_at(maker.metadata, stack_trace_key),
-                         own = trace.substr(trace.rfind("File \"") + 1);
-  return trace.find("File \"") != trace.npos && own.find(".clone()") != own.npos;
+  return last_frame(note_at(maker.metadata, stack_trace_key)).find(".clone()") != std::string_view::npos;
 }
 
 bool is_bound(const Graph& graph, const FxGroup& call) {

@@ -13,6 +13,12 @@ inline std::string_view note_at(const std::map<std::string, std::string>& metada
   return it == metadata.end() ? std::string_view{} : std::string_view(it->second);
 }
 
+/// The innermost frame of a printed trace: file, number and text of the line; empty where there is none.
+inline std::string_view last_frame(std::string_view trace) {
+  const auto at = trace.rfind("File \"");
+  return at == trace.npos ? std::string_view() : trace.substr(at);
+}
+
 /// onnxscript's optimizer moved an F.pad into this convolution, and says so.
 inline bool has_fused_pad(const std::map<std::string, std::string>& metadata) {
   return note_at(metadata, "pkg.onnxscript.rewriter.rule_name").find("FuseConvPad") != std::string_view::npos;

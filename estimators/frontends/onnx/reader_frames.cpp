@@ -49,12 +49,7 @@ bool rests_on_stored(const Graph& graph, const std::vector<std::int32_t>& maker,
   return false;
 }
 
-/// The innermost frame of the node's trace.
-std::string_view own_line(const GraphNode& node) {
-  const std::string_view trace = note_at(node.metadata, stack_trace_key);
-  const auto at = trace.rfind("File \"");
-  return at == trace.npos ? trace : trace.substr(at);
-}
+std::string_view own_line(const GraphNode& node) { return last_frame(note_at(node.metadata, stack_trace_key)); }
 
 /// The list with another last member, as the exporter prints it.
 std::string printed(std::vector<std::string_view> names, std::string_view last) {
