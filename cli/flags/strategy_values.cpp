@@ -7,6 +7,7 @@
 #include "cli/flags/values.h"
 #include "estimators/setup/field.h"
 #include "estimators/setup/names.h"
+#include "estimators/transforms/lora.h"
 
 namespace memplan::cli {
 
@@ -104,6 +105,8 @@ void parse_lora(const Given& given, Options& o) {
         if (end > begin) lora.targets.push_back(value.substr(begin, end - begin));
         begin = end + 1;
       }
+    } else if (key == "bitsandbytes" && lora.quantized && keeps_inputs(value)) {
+      lora.bitsandbytes = value;
     } else {
       bad_strategy(flag, word, fmt::format("write {} r=16,targets=*.q_proj|*.v_proj,dropout=0.1", flag));
     }
@@ -152,6 +155,7 @@ std::vector<std::string> strategy_words(const TrainingSetup& s) {
     std::string text = fmt::format("{} r={}", s.lora->quantized ? "qlora" : "lora", s.lora->rank);
     if (!s.lora->targets.empty()) text += ",targets=" + joined(s.lora->targets, "|");
     if (s.lora->dropout > 0) text += fmt::format(",dropout={:g}", s.lora->dropout);
+    if (!s.lora->bitsandbytes.empty()) text += ",bitsandbytes=" + s.lora->bitsandbytes;
     words.push_back(text);
   }
   if (s.kv_cache) {

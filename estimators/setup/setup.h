@@ -67,8 +67,9 @@ struct LoraSetup {
   std::int64_t rank = 8;
   double dropout = 0;  ///< lora_dropout; 0 is an nn.Identity
   std::vector<std::string>
-      targets;             ///< globs over module paths; empty: every nn.Linear but the one that makes the logits
-  bool quantized = false;  ///< QLoRA: weights of the adapted Linears as 4-bit NormalFloat with double quantization
+      targets;               ///< globs over module paths; empty: every nn.Linear but the one that makes the logits
+  bool quantized = false;    ///< QLoRA: weights of the adapted Linears as 4-bit NormalFloat with double quantization
+  std::string bitsandbytes;  ///< the version that runs 4-bit layers, as "0.41.1"; empty: 0.43.2 or later
 };
 
 /// Keys and values of earlier tokens that inference keeps on the device.

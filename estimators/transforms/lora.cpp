@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <map>
 #include <set>
 
@@ -125,7 +127,11 @@ std::set<ValueId> asked_for_dtype(const Tape& tape) {
 
 class Adapters {
  public:
-  Adapters(Tape& tape, const LoraSetup& lora, Precision precision) : tape_(tape), lora_(lora), precision_(precision) {}
+  Adapters(Tape& tape, const LoraSetup& lora, Precision precision)
+      : tape_(tape),
+        lora_(lora),
+        precision_(precision),
+        keeps_inputs_(keeps_inputs(lora.bitsandbytes).value_or(false)) {}
 
   void run() {
     for (ValueId id : tape_.parameters) tape_.values[at(id)].requires_grad = false;
@@ -306,7 +312,7 @@ class Adapters {
   Call packed_call(const Layer& l, std::int32_t scope) const {
     Call c;
     c.op = "bitsandbytes::linear_4bit";
-    c.args = {{l.input}, {l.weight}, l.bias.valid() ? Arg{l.bias} : Arg{}, {l.out}};
+    c.args = {{l.input}, {l.weight}, l.bias.valid() ? Arg{l.bias} : Arg{}, {l.out}, {keeps_inputs_}};
     c.scope = scope;
     c.source = "bitsandbytes/nn/modules.py:564";
     c.outputs = {l.output};
@@ -329,12 +335,26 @@ class Adapters {
   Tape& tape_;
   const LoraSetup& lora_;
   Precision precision_;
+  bool keeps_inputs_;                   ///< of 4-bit layers
   std::map<ValueId, ValueId> renamed_;  ///< result of a layer -> result with its adapter
   std::map<std::string, std::pair<ValueId, ValueId>> factors_;
   std::map<std::size_t, std::pair<ValueId, ValueId>> after_;
 };
 
 }  // namespace
+
+std::optional<bool> keeps_inputs(std::string_view bitsandbytes) {
+  std::array<int, 3> version{};
+  const char *at = bitsandbytes.data(), *const end = at + bitsandbytes.size();
+  for (std::size_t i = 0; i < version.size(); ++i) {
+    const auto [next, error] = std::from_chars(at, end, version[i]);
+    if (error != std::errc() || version[i] < 0) return std::nullopt;
+    if (next == end) return version < std::array{0, 43, 2};
+    if (*next != '.') return std::nullopt;
+    at = next + 1;
+  }
+  return std::nullopt;
+}
 
 void add_adapters(Tape& tape, const LoraSetup& lora, Precision precision) {
   Adapters(tape, lora, precision).run();

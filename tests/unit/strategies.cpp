@@ -227,9 +227,10 @@ TEST_CASE("keeping what matrix products return saves their recomputation and cos
 
 TEST_CASE(
     "adapters: QLoRA needs less than LoRA, LoRA less than full training, and both grow with what they are given") {
-  auto peak = [](int count, std::int64_t rows, std::int64_t rank, bool lora, bool quantized) {
+  auto peak = [](int count, std::int64_t rows, std::int64_t rank, bool lora, bool quantized, const char* version = "") {
     Tape tape = blocks(count, rows, 1024);
     LoraSetup setup;
+    setup.bitsandbytes = version;
     setup.rank = rank;
     setup.quantized = quantized;
     if (lora) add_adapters(tape, setup, Precision::fp32);
@@ -243,8 +244,17 @@ TEST_CASE(
   CHECK(peak(4, 128, 8, true, true) > qlora);
   CHECK(peak(5, 64, 8, true, true) > qlora);
   CHECK(peak(4, 64, 64, true, true) > qlora);
+  CHECK(peak(4, 64, 8, true, true, "0.43.2") == qlora);
+  CHECK(peak(4, 64, 8, true, true, "0.43.1") > qlora);
   CHECK(peak(4, 128, 8, true, false) > lora);
   CHECK(peak(5, 64, 8, true, false) > lora);
+}
+
+TEST_CASE("versions of bitsandbytes that keep the inputs of 4-bit layers") {
+  for (const char* version : {"0.41.1", "0.43", "0.43.1", "0"}) CHECK(keeps_inputs(version) == true);
+  for (const char* version : {"0.43.2", "0.44.0", "1.0"}) CHECK(keeps_inputs(version) == false);
+  for (const char* no_version : {"", "new", "0.41.", "0.41.1.2", "-1.0", "0.41rc1"})
+    CHECK_FALSE(keeps_inputs(no_version));
 }
 
 TEST_CASE("adapters go where peft puts them, and nothing else is trained") {

@@ -21,14 +21,16 @@ Tensor dequantized(Run& r, std::int64_t out, std::int64_t in, DType dtype) {
 ValueList run_linear_4bit(Run& r, Args& a) {
   const Tensor x = a.tensor(0), bias = a.optional_tensor(2);
   const std::int64_t out = a.integer(3), in = x->sizes.back();
+  const bool keeps_input = a.boolean(4);
   Tensor y;
   {
     ScopedValue<bool> no_grad(r.grad_mode, false);
     Tensor weight = dequantized(r, out, in, x->dtype);
     y = op::linear(r, x, weight, bias);
   }
-  // The node keeps the packed weight and nothing of the activations.
-  Node* node = r.record({x}, {y}, [out, in](Run& r, Node& n, TensorList& g) {
+  // The node keeps the packed weight and, since 0.43.2, nothing of the activations. Before, `ctx.tensors = (A, B)` held
+  // the input as long as the node lived, though nothing read it (pull request 1270).
+  Node* node = r.record({x}, {y}, [out, in, held = keeps_input ? x : Tensor()](Run& r, Node& n, TensorList& g) {
     TensorList grads(1);
     if (!n.wants(0)) return grads;
     Tensor weight = dequantized(r, out, in, g[0]->dtype);
@@ -53,7 +55,8 @@ ValueList run_set_module_tensor(Run& r, Args& a) {
 }  // namespace
 
 void register_quantized(OpTable& t) {
-  t.add("bitsandbytes::linear_4bit", "input, weight, bias, out_features", run_linear_4bit, Fidelity::modelled);
+  t.add("bitsandbytes::linear_4bit", "input, weight, bias, out_features, keeps_input", run_linear_4bit,
+        Fidelity::modelled);
   t.add("accelerate::set_module_tensor_to_device", "parameter", run_set_module_tensor);
 }
 
