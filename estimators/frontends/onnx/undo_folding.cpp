@@ -1,7 +1,7 @@
 #include "estimators/frontends/onnx/undo_folding.h"
 
 #include <algorithm>
-#include <numeric>
+#include <ranges>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -312,9 +312,8 @@ class Restorer {
     if (is_own(read.id) && !may_be_merged(t.sizes)) return;
     GraphNode& node = g_.nodes[read.node];
     const bool transposed = t.sizes.size() == 2 && is_turned(group, node, read.input);
-    // A group norm's weight lies there as it is multiplied: [channels, 1, 1].
-    const bool spread = group.text.target.find("group_norm") != std::string_view::npos && t.sizes.size() > 1;
-    if (!transposed && !spread) {
+    std::vector<std::int64_t> put_in = put_in_dims(group, t.sizes);
+    if (!transposed && put_in.empty()) {
       node.inputs[read.input] = stored(line, t.dtype, t.sizes);
       return;
     }
@@ -330,15 +329,28 @@ class Restorer {
       std::ranges::reverse(of_module);
     } else {
       turn.op_type = "Unsqueeze";
-      std::vector<std::int64_t> axes(sizes.size() - 1);
-      std::iota(axes.begin(), axes.end(), 1);
-      turn.attributes["axes"] = std::move(axes);
-      of_module.resize(1);
+      for (const std::int64_t dim : std::views::reverse(put_in)) of_module.erase(of_module.begin() + dim);
+      turn.attributes["axes"] = std::move(put_in);
     }
     turn.inputs = {stored(line, dtype, std::move(of_module))};
     turn.outputs = {new_value(node.name + "_weight_t", dtype, &sizes)};
     node.inputs[read.input] = turn.outputs[0];
     before_[read.node].push_back(std::move(turn));
+  }
+
+  /// Dims of one that the call's nodes put in, worked out ahead of the run: a group norm's weight lies there as it is
+  /// multiplied, [channels, 1, 1], and what repeat_interleave repeats as it is expanded, [n, 1, width].
+  static std::vector<std::int64_t> put_in_dims(const FxGroup& group, const std::vector<std::int64_t>& sizes) {
+    std::vector<std::int64_t> dims;
+    const auto rank = static_cast<std::int64_t>(sizes.size());
+    const auto& args = group.text.args;
+    const auto* dim = args.size() > 2 ? std::get_if<std::int64_t>(&args[2].value) : nullptr;
+    if (group.text.target.find("group_norm") != std::string_view::npos)
+      for (std::int64_t i = 1; i < rank; ++i) dims.push_back(i);
+    else if (group.text.target == "torch.ops.aten.repeat_interleave.self_int" && dim && rank > 1)
+      if (const std::int64_t at = *dim < 0 ? *dim + rank - 1 : *dim; at >= 0 && at + 1 < rank && sizes[at + 1] == 1)
+        dims.push_back(at + 1);
+    return dims;
   }
 
   /// Matrices lie there as their node reads them: a linear layer's weight as the second factor of a product, a table

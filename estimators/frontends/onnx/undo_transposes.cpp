@@ -1,11 +1,19 @@
 #include "estimators/frontends/onnx/undo_transposes.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "estimators/frontends/onnx/changed_graph.h"
+#include "estimators/frontends/onnx/copied_calls.h"
 #include "estimators/frontends/onnx/insert_nodes.h"
+#include "estimators/graph/exporter_notes.h"
 
 namespace memplan::onnx_format {
 
@@ -13,9 +21,20 @@ namespace {
 
 using Axes = std::vector<std::int64_t>;
 
-const Axes* axes_of(const GraphNode& node) {
+Axes in_order(std::size_t rank) {
+  Axes axes(rank);
+  std::iota(axes.begin(), axes.end(), 0);
+  return axes;
+}
+
+/// How a node turns its input; empty where it does not say. An Identity is two that undo each other.
+Axes axes_of(const GraphNode& node, const FxText& text) {
+  if (node.op_type == "Identity" && text.target == "torch.ops.aten.permute.default" && text.args.size() == 2)
+    if (const auto* list = std::get_if<Arg::List>(&text.args[1].value)) return in_order(list->size());
   const auto it = node.attributes.find("perm");
-  return node.op_type == "Transpose" && it != node.attributes.end() ? std::get_if<Axes>(&it->second) : nullptr;
+  const auto* axes =
+      node.op_type == "Transpose" && it != node.attributes.end() ? std::get_if<Axes>(&it->second) : nullptr;
+  return axes ? *axes : Axes{};
 }
 
 std::optional<std::size_t> axis_of(const Arg& arg, std::size_t rank) {
@@ -27,8 +46,7 @@ std::optional<std::size_t> axis_of(const Arg& arg, std::size_t rank) {
 
 /// How the text's own call turns a tensor of that rank.
 std::optional<Axes> axes_of(const FxText& text, std::size_t rank) {
-  Axes axes(rank);
-  for (std::size_t i = 0; i < rank; ++i) axes[i] = static_cast<std::int64_t>(i);
+  Axes axes = in_order(rank);
   if (text.target == "torch.ops.aten.transpose.int" && text.args.size() == 3) {
     const auto a = axis_of(text.args[1], rank), b = axis_of(text.args[2], rank);
     if (!a || !b) return std::nullopt;
@@ -59,49 +77,86 @@ std::optional<Axes> first_of(const Axes& joined, const Axes& second) {
   return turns ? std::optional(first) : std::nullopt;
 }
 
-}  // namespace
+class Turns {
+ public:
+  Turns(const Graph& graph, const FxProgram& program)
+      : graph_(graph), program_(program), maker_(graph.values.size(), -1), named_(program.names.size(), nullptr) {
+    for (std::size_t i = 0; i < graph.nodes.size(); ++i)
+      for (const GraphValueId id : graph.nodes[i].outputs)
+        if (id >= 0) maker_[at(id)] = static_cast<std::int32_t>(i);
+    for (const FxGroup& group : program.groups) {
+      if (group.name >= 0) named_[at(group.name)] = &group;
+      ends_.emplace(group.nodes.back(), &group);
+    }
+  }
 
-std::optional<Graph> undo_transposes(const Graph& graph, const FxProgram& program) {
-  std::vector<std::int32_t> maker(graph.values.size(), -1);          // by value
-  std::vector<const FxGroup*> named(program.names.size(), nullptr);  // by name
-  for (std::size_t i = 0; i < graph.nodes.size(); ++i)
-    for (const GraphValueId id : graph.nodes[i].outputs)
-      if (id >= 0) maker[static_cast<std::size_t>(id)] = static_cast<std::int32_t>(i);
-  for (const FxGroup& group : program.groups)
-    if (group.name >= 0) named[static_cast<std::size_t>(group.name)] = &group;
-  std::optional<Graph> out;
-  NodesBefore before;
-  for (const FxGroup& group : program.groups) {
-    if (group.name < 0 || group.nodes.size() != 1 || group.text.args.empty()) continue;
-    const auto at = static_cast<std::size_t>(group.nodes[0]);
-    const GraphNode& node = graph.nodes[at];
-    const Axes* joined = axes_of(node);
+  std::optional<Graph> run() {
+    for (const FxGroup& group : program_.groups)
+      if (group.name >= 0 && group.nodes.size() == 1 && !group.text.args.empty()) look(group);
+    if (out_) insert_nodes(out_->nodes, before_);
+    return std::move(out_);
+  }
+
+ private:
+  void look(const FxGroup& group) {
+    const std::size_t last = at(group.nodes[0]);
+    const GraphNode& node = graph_.nodes[last];
+    const Axes joined = axes_of(node, group.text);
     const auto* read = std::get_if<ValueId>(&group.text.args[0].value);
-    if (!joined || !read || node.inputs.size() != 1 || node.inputs[0] < 0) continue;
-    const std::int32_t made = maker[static_cast<std::size_t>(node.inputs[0])];
-    const auto second = axes_of(group.text, joined->size());
-    const auto first = second ? first_of(*joined, *second) : std::nullopt;
-    const FxGroup* call = named[static_cast<std::size_t>(read->index)];
-    // The call must end where its result was to be turned.
-    if (made < 0 || !first || !call || call->nodes.back() != made) continue;
-    if (!out) out = graph;
+    if (joined.empty() || !read || node.inputs.size() != 1 || node.inputs[0] < 0) return;
+    const std::int32_t made = maker_[at(node.inputs[0])];
+    const auto second = axes_of(group.text, joined.size());
+    const auto first = second ? first_of(joined, *second) : std::nullopt;
+    const FxGroup* call = named_[at(read->index)];
+    // The call must end where its result was to be turned; one that nothing is left of turned what is read.
+    if (made < 0 || !first || (call && call->nodes.back() != made)) return;
     GraphNode turn;
     turn.op_type = "Transpose";
     turn.name = node.name + "_first";
-    turn.metadata = graph.nodes[static_cast<std::size_t>(made)].metadata;
+    turn.metadata = graph_.nodes[at(made)].metadata;
     turn.attributes["perm"] = *first;
     turn.inputs = node.inputs;
     GraphValue value;
-    value.name = program.names[static_cast<std::size_t>(read->index)];
-    value.dtype = graph.values[static_cast<std::size_t>(node.inputs[0])].dtype;
-    out->values.push_back(std::move(value));
-    turn.outputs = {static_cast<GraphValueId>(out->values.size() - 1)};
-    out->nodes[at].inputs = turn.outputs;
-    out->nodes[at].attributes["perm"] = *second;
-    before[static_cast<std::size_t>(made) + 1].push_back(std::move(turn));
+    value.name = program_.names[at(read->index)];
+    value.dtype = graph_.values[at(node.inputs[0])].dtype;
+    if (!call && !tell(turn, value, *first, made)) return;
+    if (!out_) out_ = graph_;
+    out_->values.push_back(std::move(value));
+    turn.outputs = {static_cast<GraphValueId>(out_->values.size() - 1)};
+    GraphNode& changed = out_->nodes[last];
+    changed.op_type = "Transpose";
+    changed.inputs = turn.outputs;
+    changed.attributes["perm"] = *second;
+    before_[at(made) + 1].push_back(std::move(turn));
   }
-  if (out) insert_nodes(out->nodes, before);
-  return out;
+
+  /// The text of a turn that the file has no trace of, `x.permute(0, 3, 1, 2).contiguous()` in front of one that turns
+  /// back. What else lay between the two, a copy, still has its name in the text of the second.
+  bool tell(GraphNode& turn, GraphValue& value, const Axes& axes, std::int32_t made) const {
+    const auto by = ends_.find(made);
+    if (by == ends_.end() || by->second->name < 0) return false;
+    const std::string_view op = op_of_name(value.name);
+    if (op != "permute" && op != "transpose") value.name = turn.name;
+    turn.metadata[fx_node_key] = fmt::format(
+        "%{} : [num_users=1] = call_function[target=torch.ops.aten.permute.default](args = (%{}, [{}]), "
+        "kwargs = {{}})",
+        value.name, by->second->text.name, fmt::join(axes, ", "));
+    return true;
+  }
+
+  const Graph& graph_;
+  const FxProgram& program_;
+  std::vector<std::int32_t> maker_;                        ///< by value
+  std::vector<const FxGroup*> named_;                      ///< by name
+  std::unordered_map<std::int32_t, const FxGroup*> ends_;  ///< by a call's last node
+  NodesBefore before_;
+  std::optional<Graph> out_;
+};
+
+}  // namespace
+
+std::optional<Graph> undo_transposes(const Graph& graph, const FxProgram& program) {
+  return Turns(graph, program).run();
 }
 
 }  // namespace memplan::onnx_format

@@ -9,8 +9,9 @@
 namespace memplan::onnx_format {
 
 /// `torch.index_select(x, 1, i).transpose(1, 2)`: the last node of a call's group turns its result back, and is one
-/// with the transpose that follows, whose text says what it does alone. The other one comes back to its call. None
-/// where the graph has no such node. `program` is the graph's own.
+/// with the transpose that follows, whose text says what it does alone. The other one comes back to its call. So does
+/// `x.permute(0, 3, 1, 2)` in front of a norm that turns it back, of which an Identity with the norm's text is left.
+/// None where the graph has no such node. `program` is the graph's own.
 std::optional<Graph> undo_transposes(const Graph& graph, const FxProgram& program);
 
 }  // namespace memplan::onnx_format

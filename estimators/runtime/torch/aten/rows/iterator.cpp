@@ -1,4 +1,7 @@
 // The output of CUDA's element-wise kernels: TensorIterator's shape, type promotion and layout of PyTorch 2.11.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include "estimators/runtime/torch/aten/ops.h"
 #include "estimators/runtime/torch/aten/stride_order.h"
 
@@ -13,7 +16,9 @@ Dims broadcast(const Dims& a, const Dims& b) {
   for (int i = 0; i < other.size(); ++i) {
     std::int64_t& n = out[i + shift];
     if (n == other[i] || other[i] == 1) continue;
-    if (n != 1) fail_input("two tensors do not broadcast", {}, "the model may fix a dimension that you changed");
+    if (n != 1)
+      fail_input(fmt::format("tensors of [{}] and [{}] do not broadcast", fmt::join(a, ", "), fmt::join(b, ", ")), {},
+                 "the model may fix a dimension that you changed");
     n = other[i];
   }
   return out;

@@ -203,18 +203,35 @@ Tensor as_complex(Run& r, const Tensor& x) {
   return y;
 }
 
-/// _fft_c2c itself. ONNX has no complex tensors: pairs of numbers, along one more dimension, stand for them.
+/// ONNX has no complex tensors: pairs of numbers, along one more dimension, stand for them.
+Tensor of_pairs(Run& r, const Tensor& x) {
+  if (is_complex(x->dtype)) return x;
+  Tensor y = as_complex(r, x);
+  r.record({x}, {y}, [](Run& r, Node&, TensorList& g) { return TensorList{as_pairs(r, g[0])}; });
+  return y;
+}
+
+/// _fft_c2c itself, as decomposed programs have it. So are the next two.
 ValueList run_c2c(Run& r, Args& a) {
   const Tensor x = a.tensor(0);
   const bool pairs = !is_complex(x->dtype);
-  const Tensor y = pairs ? as_complex(r, x) : x;
-  if (pairs) r.record({x}, {y}, [](Run& r, Node&, TensorList& g) { return TensorList{as_pairs(r, g[0])}; });
+  const Tensor y = of_pairs(r, x);
   const Tensor made = complex_to_complex(r, y, transformed(y, a[1], 0));
   if (!pairs) return {made};
   const Tensor out = as_pairs(r, made);
   r.record({made}, {out},
            [](Run& r, Node&, TensorList& g) { return TensorList{as_complex(r, op::contiguous(r, g[0]))}; });
   return {out};
+}
+
+ValueList run_r2c(Run& r, Args& a) {
+  const Tensor x = a.tensor(0);
+  return {real_to_complex(r, x, transformed(x, a[1], 0), a.none(3) || a.boolean(3))};
+}
+
+ValueList run_c2r(Run& r, Args& a) {
+  const Tensor x = of_pairs(r, a.tensor(0));
+  return {complex_to_real(r, x, transformed(x, a[1], 0), a.integer(3))};
 }
 
 /// torch.complex: a view of the gradient for each part. The parts are kept, since the formulas of their gradients,
@@ -272,6 +289,8 @@ void register_spectral(OpTable& t) {
     t.add(n, schema, run_complex, modelled);
   t.add("aten::complex", "real, imag", run_make_complex);
   t.add("aten::_fft_c2c", "self, dim, normalization=0, forward=True", run_c2c, modelled);
+  t.add("aten::_fft_r2c", "self, dim, normalization=0, onesided=True", run_r2c, modelled);
+  t.add("aten::_fft_c2r", "self, dim, normalization, last_dim_size", run_c2r, modelled);
   // select of view_as_real: its gradient is written into zeros of the whole.
   for (const char* n : {"aten::real", "aten::imag"})
     t.add(n, "self", [](Run& r, Args& a) -> ValueList {
@@ -292,11 +311,7 @@ void register_spectral(OpTable& t) {
     r.record({x}, {y}, [](Run& r, Node&, TensorList& g) { return TensorList{as_complex(r, op::contiguous(r, g[0]))}; });
     return {y};
   });
-  t.add("aten::view_as_complex", "self", [](Run& r, Args& a) -> ValueList {
-    Tensor x = a.tensor(0), y = as_complex(r, x);
-    r.record({x}, {y}, [](Run& r, Node&, TensorList& g) { return TensorList{as_pairs(r, g[0])}; });
-    return {y};
-  });
+  t.add("aten::view_as_complex", "self", [](Run& r, Args& a) -> ValueList { return {of_pairs(r, a.tensor(0))}; });
 }
 
 }  // namespace memplan
