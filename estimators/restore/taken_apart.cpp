@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <ranges>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -18,6 +20,8 @@
 namespace memplan {
 
 namespace {
+
+using KnownShape = std::pair<DType, std::vector<std::int64_t>>;
 
 /// The op in the place of the calls [first, end): `call` has its arguments, and the result of the last of them.
 struct Whole {
@@ -53,6 +57,14 @@ class OneLine {
     w.call.args = std::move(args);
     w.call.kwargs.clear();
     return w;
+  }
+  /// Type and sizes of what was there before the line, where they are known.
+  const KnownShape* known(ValueId id) const {
+    for (std::size_t i = first_; i-- > 0;)
+      for (std::size_t o = 0; o < tape_.calls[i].outputs.size(); ++o)
+        if (tape_.calls[i].outputs[o] == id)
+          return o < tape_.calls[i].known_shapes.size() ? &tape_.calls[i].known_shapes[o] : nullptr;
+    return nullptr;
   }
   std::span<const Call> calls() const { return std::span(tape_.calls).subspan(first_, end_ - first_); }
   int reads_of(ValueId id) const { return reads_[static_cast<std::size_t>(id.index)]; }
@@ -209,6 +221,47 @@ std::string_view lone_adaptive_pool(std::string_view source) {
   return close != value.npos && value.find_last_not_of(" \t") == close ? name : std::string_view();
 }
 
+/// The one tensor from before the line that may be pooled to these samples and channels: tables of indices, of which an
+/// exporter has one for equal windows, are integers. Invalid where there is none, or several.
+ValueId pooled_image(const OneLine& line, const std::vector<std::int64_t>& samples) {
+  std::unordered_set<std::int32_t> inner;
+  struct Image {
+    ValueId id;
+    bool one = true;
+  };
+  Image known, unknown;
+  for (const Call& c : line.calls()) {
+    for_each_value(c, [&](ValueId id) {
+      if (!id.valid() || inner.contains(id.index)) return;
+      const KnownShape* shape = line.known(id);
+      if (shape && !is_floating(shape->first)) return;
+      Image& image = shape ? known : unknown;
+      image.one = image.one && (!image.id.valid() || image.id == id) &&
+                  (!shape || std::ranges::equal(samples, shape->second | std::views::take(samples.size())));
+      image.id = id;
+    });
+    for (const ValueId id : c.outputs) inner.insert(id.index);
+  }
+  const Image& image = known.id.valid() ? known : unknown;
+  return image.one ? image.id : ValueId{};
+}
+
+/// Whether something that the line makes of the image is read by others than the line.
+bool image_is_kept(const OneLine& line, ValueId image) {
+  std::unordered_map<std::int32_t, int> of_image{{image.index, 0}};
+  for (const Call& c : line.calls()) {
+    bool reads = false;
+    for_each_value(c, [&](ValueId id) {
+      if (const auto it = of_image.find(id.index); it != of_image.end()) reads = true, --it->second;
+    });
+    if (reads)
+      for (const ValueId id : c.outputs) of_image[id.index] = line.reads_of(id);
+  }
+  of_image.erase(image.index);
+  of_image.erase(line.calls().back().outputs[0].index);
+  return !std::ranges::all_of(of_image, [](const auto& v) { return v.second == 0; });
+}
+
 /// torch/_decomp's adaptive_avg_pool2d: a mean, an average pool, or what it gathers of all windows and adds up
 /// (adaptive_avg_pool2d in decompositions.py), which depends on the sizes.
 std::optional<Whole> adaptive_pool_at(const OneLine& line) {
@@ -220,24 +273,9 @@ std::optional<Whole> adaptive_pool_at(const OneLine& line) {
   if (last.outputs.size() != 1 || last.known_shapes.size() != 1 || last.known_shapes[0].second.size() < dims ||
       dims > 3)
     return std::nullopt;
-  std::unordered_map<std::int32_t, int> inner;
-  for (const Call& c : calls)
-    for (const ValueId id : c.outputs) inner[id.index] = line.reads_of(id);
-  ValueId image;
-  bool told = true;
-  for (const Call& c : calls)
-    for_each_value(c, [&](ValueId id) {
-      if (const auto it = inner.find(id.index); it != inner.end()) {
-        --it->second;
-      } else if (id.valid()) {
-        told = told && (!image.valid() || image == id);
-        image = id;
-      }
-    });
-  inner.erase(last.outputs[0].index);
-  if (!told || !image.valid() || !std::ranges::all_of(inner, [](const auto& v) { return v.second == 0; }))
-    return std::nullopt;
   const auto& sizes = last.known_shapes[0].second;
+  const ValueId image = pooled_image(line, {sizes.begin(), sizes.end() - static_cast<std::ptrdiff_t>(dims)});
+  if (!image.valid() || image_is_kept(line, image)) return std::nullopt;
   Arg::List out;
   for (std::size_t d = sizes.size() - dims; d < sizes.size(); ++d) out.push_back({sizes[d]});
   return line.whole(calls.size(), "aten::" + std::string(name), {{image}, {std::move(out)}});

@@ -22,6 +22,21 @@ std::vector<ValueId> values_of(const FxGroup& call) {
   return out;
 }
 
+/// Paths that are the same but for numbers, "layers.0.conv" and "layers.12.conv".
+bool differ_in_numbers(std::string_view a, std::string_view b) {
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  std::size_t i = 0, j = 0;
+  while (i < a.size() && j < b.size()) {
+    if (is_digit(a[i]) && is_digit(b[j])) {
+      while (i < a.size() && is_digit(a[i])) ++i;
+      while (j < b.size() && is_digit(b[j])) ++j;
+    } else if (a[i++] != b[j++]) {
+      return false;
+    }
+  }
+  return i == a.size() && j == b.size();
+}
+
 }  // namespace
 
 void AlikeCalls::know() {
@@ -88,6 +103,27 @@ AlikeCalls::Made AlikeCalls::made_elsewhere(const FxGroup& reader, std::string_v
     break;
   }
   return out;
+}
+
+bool AlikeCalls::stand_like_sibling(GraphNode& node, const FxGroup& reader, std::string_view op) {
+  know();
+  const GraphNode& of_reader = graph_.nodes[at(reader.nodes.back())];
+  const auto alike = by_line_.find({reader.text.target, last_frame(trace_of(of_reader))});
+  if (alike == by_line_.end()) return false;
+  const std::string_view here = module_of_node(of_reader);
+  for (const FxGroup* other : alike->second) {
+    const std::string_view module = module_of_node(graph_.nodes[at(other->nodes.back())]);
+    const std::vector<std::int32_t> made_by = makers(*other);
+    const std::int32_t made = made_by.empty() ? -1 : made_by[0];
+    if (made < 0 || module == here || !differ_in_numbers(module, here)) continue;
+    if (op_of_name(program_.groups[at(made)].text.name) != op) continue;
+    const GraphNode& twin = graph_.nodes[at(program_.groups[at(made)].nodes.back())];
+    for (const char* key : {scopes_key, classes_key, stack_trace_key})
+      if (const auto it = twin.metadata.find(key); it != twin.metadata.end()) node.metadata[key] = it->second;
+    node.metadata[scopes_key] = with_module(node.metadata[scopes_key], parting(module, here));
+    return true;
+  }
+  return false;
 }
 
 bool has_sign(const GraphNode& node, std::string_view op) {

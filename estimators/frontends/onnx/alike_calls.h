@@ -30,6 +30,11 @@ class AlikeCalls {
   /// model's own, that of the second was not. Empty where there is no such module.
   Made made_elsewhere(const FxGroup& reader, std::string_view name, std::int32_t by);
 
+  /// `x = torch.cat(x, 1)` in the first of several blocks, whose list holds one tensor: the node gets the place that
+  /// such an op has in a block with another number, where its result is read by a call like `reader`. False where none
+  /// has one.
+  bool stand_like_sibling(GraphNode& node, const FxGroup& reader, std::string_view op);
+
  private:
   void know();
   /// Of each value that the call's text names: the call that makes it, -1 where none does.

@@ -13,6 +13,7 @@ LostTwins::LostTwins(const Graph& graph, const Signature& signature) : graph_(gr
   for (const SignatureLine& line : signature.inputs) {
     missing_.insert(line.target);
     lines_.emplace(line.target, &line);
+    targets_.emplace(line.name, line.target);
   }
   for (const auto& [id, t] : graph.initializers) {
     missing_.erase(t.name);
@@ -20,11 +21,19 @@ LostTwins::LostTwins(const Graph& graph, const Signature& signature) : graph_(gr
   }
 }
 
-bool LostTwins::has_own(const std::vector<GraphValueId>& parameters, std::string_view module) const {
+bool LostTwins::has_own(const std::vector<GraphValueId>& parameters, std::string_view module, const FxProgram& program,
+                        const FxGroup& reader) const {
+  const auto leaf_of = [](std::string_view path) { return path.substr(path.rfind('.') + 1); };
+  const auto is_read = [&](std::string_view leaf) {
+    return std::ranges::any_of(tensors_of(reader), [&](ValueId id) {
+      const auto it = targets_.find(program.names[at(id.index)]);
+      return it != targets_.end() && leaf_of(it->second) == leaf;
+    });
+  };
   return std::ranges::any_of(parameters, [&](GraphValueId id) {
-    const std::string& path = graph_.initializers.at(id).name;
-    const std::string own = fmt::format("{}.{}", module, path.substr(path.rfind('.') + 1));
-    return path != own && missing_.contains(own);
+    const std::string_view path = graph_.initializers.at(id).name, leaf = leaf_of(path);
+    const std::string own = fmt::format("{}.{}", module, leaf);
+    return path != own && missing_.contains(own) && !is_read(leaf);
   });
 }
 

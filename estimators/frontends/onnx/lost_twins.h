@@ -9,6 +9,7 @@
 
 #include "estimators/frontends/onnx/changed_graph.h"
 #include "estimators/frontends/onnx/copied_calls.h"
+#include "estimators/frontends/onnx/fx_program.h"
 #include "estimators/frontends/onnx/signature.h"
 #include "estimators/graph/graph.h"
 
@@ -19,8 +20,10 @@ class LostTwins {
   /// `signature`: the graph's own.
   LostTwins(const Graph& graph, const Signature& signature);
 
-  /// Whether the module has parameters of the same names as these, and the file has no tensor for one.
-  bool has_own(const std::vector<GraphValueId>& parameters, std::string_view module) const;
+  /// Whether the module has parameters of the same names as these, and the file has no tensor for one. `reader`: a call
+  /// of the module, whose own parameters are there, if under the names of another module that is the same one.
+  bool has_own(const std::vector<GraphValueId>& parameters, std::string_view module, const FxProgram& program,
+               const FxGroup& reader) const;
 
   /// The one module beside `module` that has lost parameters of the names of these, and that the reader's lines call:
   /// two norms of one tensor are one call while their weights are equal. Empty where there is none, or several.
@@ -34,6 +37,7 @@ class LostTwins {
  private:
   const Graph& graph_;
   std::unordered_map<std::string_view, const SignatureLine*> lines_;  ///< of the signature, by parameter
+  std::unordered_map<std::string_view, std::string_view> targets_;    ///< parameters by their names in the text
   std::unordered_set<std::string_view> missing_;
   std::unordered_map<std::string, GraphValueId> twins_;  ///< what is there again
 };

@@ -189,7 +189,7 @@ class Parter {
           return may_do_nothing(op_of_name(group.text.name)) && !converts(old_, group) && !gives_item(group);
         }))
       return -1;
-    if (other && sibling.empty() && lost_.has_own(parameters_of(chain), here)) return -1;
+    if (other && sibling.empty() && lost_.has_own(parameters_of(chain), here, program_, reader)) return -1;
     const AlikeCalls::Made elsewhere = other ? AlikeCalls::Made() : alike_.made_elsewhere(reader, name, by);
     for (const auto& [mine, its] : elsewhere)
       if (std::ranges::find(chain, mine) == chain.end()) chain.push_back(mine);
@@ -331,8 +331,7 @@ class Parter {
     return static_cast<GraphValueId>(g_.read().values.size() - 1);
   }
 
-  /// The node of a call that changes nothing but where its result lies: behind what made `read`, with its metadata; or
-  /// of a call in the reader's line, before it.
+  /// The node of a call that changes nothing but where its result lies: behind what made `read`, or in a line to come.
   GraphValueId add_node(const FxGroup& reader, std::string_view name, const Read& read, GraphNode node,
                         std::string_view call, bool in_line = false) {
     const GraphValue x = value_with_sizes(g_.read(), read.id);
@@ -349,7 +348,8 @@ class Parter {
                     call.substr(0, call.find(' ')),
                     call.starts_with("cat.") ? fmt::format("[%{}]", from) : fmt::format("%{}", from),
                     call.find(' ') == call.npos ? std::string_view(",") : call.substr(call.find(' ')));
-    auto& there = before_[maker >= 0 ? at(maker) + 1 : read.node];
+    const bool told = op_of_name(name) == "cat" && alike_.stand_like_sibling(node, reader, "cat");
+    auto& there = before_[maker >= 0 && !told ? at(maker) + 1 : read.node];
     there.insert(there.begin(), std::move(node));
     return made;
   }

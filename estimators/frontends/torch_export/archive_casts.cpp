@@ -66,6 +66,17 @@ bool uses_up_cast(std::string_view source) {
   return close != value.npos && value.substr(close + 1).starts_with('.');
 }
 
+/// How the line of a conversion says to which type.
+struct Asked {
+  Asked(std::string_view function, const std::string& line)
+      : text(is_given_type(function) ? arguments_of(function, line) : line),
+        fixed(is_given_type(function) ? says_type(text) : says_precision(text)),
+        follows(text.find("type") != std::string::npos && text.find("type(") == std::string::npos) {}
+  std::string text;  ///< what stands between the brackets of every `.to(`, or the whole line
+  bool fixed;        ///< whatever the model's own precision is
+  bool follows;      ///< by a name: that of another tensor, "x.dtype"
+};
+
 /// "h" of "h.dtype", the whole of what stands between the brackets; else empty.
 std::string_view owner_of_type(std::string_view asked) {
   constexpr std::string_view end = ".dtype\n";
@@ -226,9 +237,7 @@ Fate ArchiveCasts::rewrite(Call& call, DType type, std::string_view function) {
   }
   if (is_conversion(function)) return become("aten::to.dtype", true, Arg{type});
   const bool given_type = is_given_type(function);
-  const std::string asked = given_type ? arguments_of(function, call.source) : call.source;
-  const bool fixed = given_type ? says_type(asked) : says_precision(asked);
-  const bool follows = asked.find("type") != std::string::npos && asked.find("type(") == std::string::npos;
+  const auto [asked, fixed, follows] = Asked(function, call.source);
   // The line may be that of a caller, which says nothing: the exporter notes frames of forward() alone.
   const bool hidden = given_type && !fixed && !follows && call.op == "aten::to.dtype";
   const bool of_weight = asked.find("weight.dtype") != std::string::npos;
@@ -252,6 +261,11 @@ Fate ArchiveCasts::rewrite(Call& call, DType type, std::string_view function) {
   if (fixed || hidden) return become("aten::to.dtype", true, Arg{type});
   if (follows) return become("memplan::to_default_dtype", false, {});
   return Fate::pass_input;  // x.to(device)
+}
+
+bool ArchiveCasts::follows_named(const Call& call, std::string_view function) {
+  const Asked asked(function, call.source);
+  return is_given_type(function) && asked.follows && !asked.fixed;
 }
 
 bool ArchiveCasts::moves_constant(const Call& call, const Node& node) const {

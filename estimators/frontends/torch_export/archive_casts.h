@@ -22,6 +22,8 @@ class ArchiveCasts {
   /// What becomes of a call that converts nothing in the file. `function`: the method of the program that made it
   /// ("float", "to", "type_as"), where the file says; else the line of Python decides.
   Fate rewrite(Call& call, DType type, std::string_view function);
+  /// Whether `labels.to(x.dtype)` asks for the type that something else has, in the program if not in the file.
+  static bool follows_named(const Call& call, std::string_view function);
   /// The call, kept by rewrite(), has its outputs now.
   void made(const Call& call);
   /// Of an op that is asked for a type by a name of the program's.

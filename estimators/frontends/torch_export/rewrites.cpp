@@ -29,6 +29,13 @@ Fate cast(Call& call, const Types& types, const Tape& tape, std::string_view fun
     return casts.rewrite(call, *types.output, function);
   }
   if (call.op == "aten::type_as") return Fate::keep;
+  if (is_floating(*types.output) && types.input && !is_floating(*types.input) &&
+      ArchiveCasts::follows_named(call, function)) {
+    call.op = "memplan::to_default_dtype";
+    call.args.resize(1);
+    call.kwargs.clear();
+    return Fate::keep;
+  }
   call.op = "aten::to.dtype";
   call.args.resize(2);
   call.args[1].value = *types.output;
