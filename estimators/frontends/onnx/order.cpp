@@ -59,6 +59,30 @@ std::vector<std::int32_t> producers_of(const Graph& g, const std::unordered_set<
   return producer;
 }
 
+/// PyTorch's exporter may leave out bounds that it worked out (`Clip` of buffers that are infinite). ONNX asks bounds
+/// to be numbers, so that is what they are: 0-dim tensors, of which one warning tells.
+void add_bounds(Graph& g, std::vector<std::int32_t>& producer, std::vector<std::string>& warnings) {
+  std::string first;
+  for (std::size_t i = 0; i < g.nodes.size(); ++i) {
+    const GraphNode& n = g.nodes[i];
+    if (n.op_type != "Clip" || !n.domain.empty()) continue;
+    for (std::size_t k = 1; k < n.inputs.size(); ++k) {
+      const GraphValueId v = n.inputs[k];
+      if (v < 0 || producer[static_cast<std::size_t>(v)] != nobody) continue;
+      GraphValue& value = g.values[static_cast<std::size_t>(v)];
+      if (first.empty()) first = fmt::format("{} reads '{}'", describe(g, i), value.name);
+      value.shape = std::vector<Dim>{};
+      StoredTensor bound;
+      bound.name = value.name;
+      bound.dtype = value.dtype.value_or(DType::float32);
+      g.initializers.emplace(v, std::move(bound));
+      producer[static_cast<std::size_t>(v)] = given;
+    }
+  }
+  if (!first.empty())
+    warnings.push_back(first + ", which nothing produces; bounds of a Clip are numbers, so it is taken to be one");
+}
+
 struct Readers {
   std::vector<std::vector<std::int32_t>> of;  ///< by node: those that read what it makes
   std::vector<std::int32_t> waiting;          ///< by node: how many values that others make it reads
@@ -127,7 +151,8 @@ std::vector<GraphNode> sorted_nodes(const Graph& g, Readers readers) {
 
 void put_in_order(Graph& g, const std::unordered_set<GraphValueId>& captured, const Model& model,
                   std::vector<std::string>& warnings) {
-  const std::vector<std::int32_t> producer = producers_of(g, captured);
+  std::vector<std::int32_t> producer = producers_of(g, captured);
+  add_bounds(g, producer, warnings);
   Readers readers = readers_of(g, producer, model);
   for (GraphValueId v : g.outputs)
     if (producer[static_cast<std::size_t>(v)] == nobody)
