@@ -210,7 +210,8 @@ CallFrames call_frames(std::vector<std::string> paths, std::vector<std::string> 
     for (std::size_t i = 1; i < f.lines.size(); ++i)
       if (calls_forward(f.lines[i - 1])) put_in_frame(f, i);
   const std::size_t next = f.paths.size();
-  if (!handed && f.lines.size() > next && std::ranges::none_of(f.lines, is_of_checkpoint) &&
+  if (!handed && f.lines.size() > next && may_be_function(f.lines[next]) &&
+      std::ranges::none_of(f.lines, is_of_checkpoint) &&
       !is_method(f, next, called_modules(f.paths.back(), f.lines[next - 1])))
     f.application = f.lines[next - 1];
   return f;
