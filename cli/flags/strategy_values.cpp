@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "cli/flags/values.h"
+#include "estimators/setup/bitsandbytes.h"
 #include "estimators/setup/field.h"
 #include "estimators/setup/names.h"
-#include "estimators/transforms/lora.h"
 
 namespace memplan::cli {
 
@@ -105,7 +105,7 @@ void parse_lora(const Given& given, Options& o) {
         if (end > begin) lora.targets.push_back(value.substr(begin, end - begin));
         begin = end + 1;
       }
-    } else if (key == "bitsandbytes" && lora.quantized && keeps_inputs(value)) {
+    } else if (key == "bitsandbytes" && lora.quantized && bitsandbytes_keeps_inputs(value)) {
       lora.bitsandbytes = value;
     } else {
       bad_strategy(flag, word, fmt::format("write {} r=16,targets=*.q_proj|*.v_proj,dropout=0.1", flag));

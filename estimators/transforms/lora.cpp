@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <map>
 #include <set>
 
@@ -12,6 +10,7 @@
 #include "estimators/base/glob.h"
 #include "estimators/facts/libraries.h"
 #include "estimators/restore/lifetimes.h"
+#include "estimators/setup/bitsandbytes.h"
 #include "estimators/setup/field.h"
 #include "estimators/setup/run_dtype.h"
 #include "estimators/tape/uses.h"
@@ -131,7 +130,7 @@ class Adapters {
       : tape_(tape),
         lora_(lora),
         precision_(precision),
-        keeps_inputs_(keeps_inputs(lora.bitsandbytes).value_or(false)) {}
+        keeps_inputs_(bitsandbytes_keeps_inputs(lora.bitsandbytes).value_or(false)) {}
 
   void run() {
     for (ValueId id : tape_.parameters) tape_.values[at(id)].requires_grad = false;
@@ -342,19 +341,6 @@ class Adapters {
 };
 
 }  // namespace
-
-std::optional<bool> keeps_inputs(std::string_view bitsandbytes) {
-  std::array<int, 3> version{};
-  const char *at = bitsandbytes.data(), *const end = at + bitsandbytes.size();
-  for (std::size_t i = 0; i < version.size(); ++i) {
-    const auto [next, error] = std::from_chars(at, end, version[i]);
-    if (error != std::errc() || version[i] < 0) return std::nullopt;
-    if (next == end) return version < std::array{0, 43, 2};
-    if (*next != '.') return std::nullopt;
-    at = next + 1;
-  }
-  return std::nullopt;
-}
 
 void add_adapters(Tape& tape, const LoraSetup& lora, Precision precision) {
   Adapters(tape, lora, precision).run();

@@ -1,9 +1,6 @@
 // Low-rank adapters as the peft library puts them into a model (peft/tuners/lora/layer.py and bnb.py of peft 0.21).
 #pragma once
 
-#include <optional>
-#include <string_view>
-
 #include "estimators/setup/setup.h"
 #include "estimators/tape/tape.h"
 
@@ -16,10 +13,6 @@ namespace memplan {
 /// double quantization, as transformers' BitsAndBytesConfig makes it. Lifetimes are computed anew.
 /// Failure(usage) for a target that matches no such layer.
 void add_adapters(Tape& tape, const LoraSetup& lora, Precision precision);
-
-/// Whether that version of bitsandbytes keeps the input of every 4-bit layer until the graph of the step goes: those
-/// before 0.43.2 do (pull request 1270 of bitsandbytes). None where the text is no version.
-std::optional<bool> keeps_inputs(std::string_view bitsandbytes);
 
 /// Paths of the modules that get adapters, in the order of the forward pass.
 std::vector<std::string> adapter_targets(const Tape& tape, const LoraSetup& lora);

@@ -8,6 +8,7 @@
 #include "estimators/pipeline.h"
 #include "estimators/restore/lifetimes.h"
 #include "estimators/runtime/torch/step/kv_cache.h"
+#include "estimators/setup/bitsandbytes.h"
 #include "estimators/setup/setup.h"
 #include "estimators/transforms/checkpointing.h"
 #include "estimators/transforms/lora.h"
@@ -251,10 +252,10 @@ TEST_CASE(
 }
 
 TEST_CASE("versions of bitsandbytes that keep the inputs of 4-bit layers") {
-  for (const char* version : {"0.41.1", "0.43", "0.43.1", "0"}) CHECK(keeps_inputs(version) == true);
-  for (const char* version : {"0.43.2", "0.44.0", "1.0"}) CHECK(keeps_inputs(version) == false);
+  for (const char* version : {"0.41.1", "0.43", "0.43.1", "0"}) CHECK(bitsandbytes_keeps_inputs(version) == true);
+  for (const char* version : {"0.43.2", "0.44.0", "1.0"}) CHECK(bitsandbytes_keeps_inputs(version) == false);
   for (const char* no_version : {"", "new", "0.41.", "0.41.1.2", "-1.0", "0.41rc1"})
-    CHECK_FALSE(keeps_inputs(no_version));
+    CHECK_FALSE(bitsandbytes_keeps_inputs(no_version));
 }
 
 TEST_CASE("adapters go where peft puts them, and nothing else is trained") {
