@@ -9,6 +9,7 @@
 
 #include "estimators/base/threads.h"
 #include "estimators/base/unwrap.h"
+#include "estimators/estimate/left_out_calls.h"
 #include "estimators/estimate/lengths.h"
 #include "estimators/estimate/lost_operands.h"
 #include "estimators/estimate/recorded_difference.h"
@@ -320,6 +321,7 @@ Estimate ranged(const Model& model, const Tape& tape, const TrainingSetup& setup
     sources.push_back(s);
   }
   if (const RangeSource s = lost_operands(tape, setup); s.moves()) merge(sources, s);
+  if (const RangeSource s = left_out_calls(tape, setup); s.moves()) merge(sources, s);
   if (const RangeSource s = states_of_methods(tape); s.moves()) merge(sources, s);
   // Of conversions that the file dropped no reading has more, so that nothing moved proves nothing of them.
   if (rests_on(e.facts, About::cast, [](Evidence v) { return v == Evidence::told_by_source_line; }))

@@ -144,6 +144,7 @@ struct Exported {
   std::vector<ValueId> unseen_casts;
   std::vector<std::string> inplace_modules;  ///< paths of modules that were constructed with inplace=True
   std::vector<std::string> lost_parameters;  ///< paths of those that no node of the file reads
+  std::vector<std::string> left_out;         ///< names of calls that the exporter made and the file has lost: "cat_5"
   bool checkpoints_seen =
       false;  ///< the exporter watched torch.utils.checkpoint and noted what it saw: lines need not tell
 };

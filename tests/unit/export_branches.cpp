@@ -34,6 +34,13 @@ TEST_CASE("a frame of a base class's forward is left out, one of a forward witho
   const auto direct = onnx_format::call_frames({""}, {"Model"}, {"m.py:1 y = layer.forward(x)", "m.py:2 return x + x"});
   CHECK(direct.paths == Texts{"", ""});
 
+  // timm 1.0.31, models/hrnet.py: a method that calls nn.Sequential.forward applies no autograd function.
+  const auto helped = onnx_format::call_frames(
+      {"", "down.0"}, {"Model", "torch.nn.modules.conv.Conv2d"},
+      {"m.py:1 y = self.features(x)", "torch/nn/modules/container.py:253 input = module(input)",
+       "torch/nn/modules/batchnorm.py:194 return F.batch_norm("});
+  CHECK(helped.application.empty());
+
   // torch.export 2.11 of transformers' BigBird, whose forward pass makes the module `self` of its attention anew.
   const auto made = onnx_format::call_frames({"", "layer.0.attention", "layer.0.attention.self.query"},
                                              {"Model", "Attention", "Linear"},

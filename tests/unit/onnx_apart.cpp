@@ -179,3 +179,42 @@ TEST_CASE("a copy that a line asks for comes back, and a write by indices is in 
   REQUIRE(tape.ok());
   CHECK(ops_of(*tape) == Ops{"aten::exp", "aten::clone", "aten::index_put_", "aten::mul.Tensor"});
 }
+
+// timm 1.0.31, models/rdnet.py: "x = torch.cat(x, 1)" in each block, of a list that holds one tensor in the first.
+TEST_CASE("a first block's cat of one tensor stands where the next block has its own") {
+  Builder b;
+  b.input("x", {-1, 8});
+  const std::vector<std::string> joined{"new = block(features)", "x = torch.cat(x, 1)"},
+      read{"new = block(features)", "x = self.act(x)", "return exp(x)"};
+  noted_at(b.node("Cos", {"x"}, {"cos"}), "cos", "cos.default](args = (%x,)", {"", "stem"},
+           {"x = self.stem(x)", "cos(x)"});
+  noted_at(b.node("Exp", {"cos"}, {"exp"}), "exp", "exp.default](args = (%cat,)", {"", "blocks.0", "blocks.0.act"},
+           read);
+  auto& cat = b.node("Concat", {"cos", "exp"}, {"cat_1"});
+  Builder::attribute(cat, "axis", std::int64_t{1});
+  noted_at(cat, "cat_1", "cat.default](args = ([%cos, %exp], 1)", {"", "blocks.1"}, joined);
+  noted_at(b.node("Exp", {"cat_1"}, {"exp_1"}), "exp_1", "exp.default](args = (%cat_1,)",
+           {"", "blocks.1", "blocks.1.act"}, read);
+  b.output("exp_1");
+  const auto tape = b.tape(with_batch(4));
+  REQUIRE(tape.ok());
+  REQUIRE(ops_of(*tape) == Ops{"aten::cos", "aten::cat", "aten::exp", "aten::cat", "aten::exp"});
+  CHECK(scope_of(*tape, 1).path == "blocks.0");
+  CHECK(tape->calls[1].source == "net.py:1 x = torch.cat(x, 1)");
+}
+
+// onnxscript's optimizer joins bounds of two clamps and may leave the result out of the file.
+TEST_CASE("a bound that nothing produces is a number") {
+  Builder b;
+  b.input("x", {-1, 8});
+  b.node("Clip", {"x", "lost", ""}, {"y"});
+  b.output("y");
+  const auto tape = b.tape(with_batch(4));
+  REQUIRE(tape.ok());
+  CHECK(std::ranges::any_of(tape->notes, [](const Note& n) { return n.text.find("'lost'") != std::string::npos; }));
+  Builder other;
+  other.input("x", {-1, 8});
+  other.node("Add", {"x", "lost"}, {"y"});
+  other.output("y");
+  CHECK_FALSE(other.tape(with_batch(4)).ok());
+}

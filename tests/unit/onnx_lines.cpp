@@ -306,6 +306,22 @@ TEST_CASE("a group norm's weight is the one that is multiplied, not the ones of 
   CHECK(tape->parameters.size() == 2);
 }
 
+// torchvision 0.26, models/video/mvit.py: torch.repeat_interleave(self.temporal_pos, n, dim=0)
+TEST_CASE("a parameter that repeat_interleave repeats lies there with one dimension more") {
+  Builder b;
+  b.weight("spread", {3, 1, 4}).integers("wide", {3, 2, 4}).integers("flat", {6, 4}).input("x", {6, 4});
+  signature(b, {"pos"});
+  const std::string text = "repeat_interleave.self_int](args = (%p_pos, 2, 0)";
+  line(b.node("Expand", {"spread", "wide"}, {"a"}), "repeat_interleave", text);
+  line(b.node("Reshape", {"a", "flat"}, {"repeat_interleave"}), "repeat_interleave", text);
+  line(b.node("Add", {"repeat_interleave", "x"}, {"add"}), "add", "add.Tensor](args = (%repeat_interleave, %x)");
+  b.output("add");
+  const auto tape = b.tape(TrainingSetup{});
+  REQUIRE(tape.ok());
+  CHECK(ops_of(*tape) == Ops{"aten::repeat_interleave.self_int", "aten::add.Tensor"});
+  CHECK(value_of(*tape, "pos").sizes == std::vector<std::int64_t>{3, 4});
+}
+
 TEST_CASE("a recurrent layer whose biases and first states were joined has its own again") {
   // nn.LSTM(3, 4): weight_ih [16, 3], weight_hh [16, 4], two biases [16], two first states.
   for (const bool complete : {true, false}) {

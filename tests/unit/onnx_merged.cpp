@@ -158,6 +158,36 @@ TEST_CASE("a copy of a view that an optimizer left out is made where the view is
   CHECK(ops_of(*tape) == Ops{"aten::transpose.int", "aten::contiguous", "aten::exp", "aten::exp"});
 }
 
+// timm 1.0.31, models/gcvit.py: "x = x.permute(0, 3, 1, 2).contiguous()" in front of a norm that turns it back.
+TEST_CASE("a turn that the next one undoes comes back, with the copy between them") {
+  Builder b;
+  b.input("x", {-1, 4, 4, 8});
+  noted(b.node("Exp", {"x"}, {"exp"}), "exp", "exp.default](args = (%x,)", "stage");
+  noted(b.node("Identity", {"exp"}, {"permute_1"}), "permute_1", "permute.default](args = (%clone, [0, 2, 3, 1])",
+        "norm");
+  noted(b.node("Cos", {"permute_1"}, {"cos"}), "cos", "cos.default](args = (%permute_1,)", "norm");
+  b.output("cos");
+  const auto tape = b.tape(with_batch(2));
+  REQUIRE(tape.ok());
+  REQUIRE(ops_of(*tape) == Ops{"aten::exp", "aten::permute", "aten::contiguous", "aten::permute", "aten::cos"});
+  std::vector<std::int64_t> turned;
+  for (const Arg& axis : std::get<Arg::List>(tape->calls[1].args[1].value))
+    turned.push_back(std::get<std::int64_t>(axis.value));
+  CHECK(turned == std::vector<std::int64_t>{0, 3, 1, 2});
+}
+
+TEST_CASE("numbers of names tell which calls are lost") {
+  Builder b;
+  b.input("x", {-1, 8});
+  noted(b.node("Exp", {"x"}, {"exp"}), "exp", "exp.default](args = (%x,)", "net");
+  noted(b.node("Exp", {"exp"}, {"exp_2"}), "exp_2", "exp.default](args = (%exp,)", "net");
+  noted(b.node("Abs", {"exp_2"}, {"abs_1"}), "abs_1", "abs.default](args = (%exp_2,)", "net");  // no call is "abs"
+  b.output("abs_1");
+  const auto tape = b.tape(with_batch(4));
+  REQUIRE(tape.ok());
+  CHECK(tape->exported.left_out == std::vector<std::string>{"exp_1"});
+}
+
 // A bootstrapped target: reward + 0.99 * self.q(after).detach()
 TEST_CASE("a detach that an optimizer left out ends the gradient") {
   Builder b;

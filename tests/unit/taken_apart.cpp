@@ -188,6 +188,25 @@ TEST_CASE("an adaptive pool that the exporter took apart is one op, where its li
   CHECK(ops_of(whole(calls("y = self.pool(F.adaptive_avg_pool2d(x, 3))"))).size() == 6);
 }
 
+TEST_CASE("an adaptive pool reads its image, also where another one has the same table of indices") {
+  const std::string at = " in 0 at \"m.py:1 return F.adaptive_avg_pool2d(input, self.output_size)\"\n",
+                    pool = " in 0 shapes(float32 [1, 2, 3, 3])" + at.substr(5);
+  const Tape tape = whole(
+      "%image = aten::view(%x, [1, 2, 2, 2]) in 0 shapes(float32 [1, 2, 2, 2]) at \"m.py:0 image = x.view(1, 2, 2, "
+      "2)\"\n"
+      "%numbers = aten::empty.memory_format([3, 2], dtype=int64)" +
+      at + "%turned = aten::permute(%image, [2, 3, 0, 1])" + at + "%windows = aten::index.Tensor(%turned, [%numbers])" +
+      at + "%pooled = aten::mean.dim(%windows, [-1])" + pool +
+      "%more = aten::exp(%image) in 0 shapes(float32 [1, 2, 2, 2]) at \"m.py:2 more = image.exp()\"\n"
+      "%again = aten::permute(%more, [2, 3, 0, 1])" +
+      at + "%parts = aten::index.Tensor(%again, [%numbers])" + at + "%second = aten::mean.dim(%parts, [-1])" + pool +
+      "return %pooled, %second\n");
+  Ops pools;
+  for (const Call& c : tape.calls)
+    if (c.op == "aten::adaptive_avg_pool2d") pools.push_back(name_of(tape, std::get<ValueId>(c.args[0].value)));
+  CHECK(pools == Ops{"image", "more"});
+}
+
 TEST_CASE("one divided by a tensor holds the tensor until the product is made") {
   const std::string calls =
       "%sum = aten::add.Tensor(%x, 1) in 0 at \"m.py:1 y = 1 / (x + 1)\"\n"

@@ -312,6 +312,29 @@ TEST_CASE("a parameter that a helper converts takes the type of what it is added
   CHECK(argument(t.calls[1], 1) == t.calls[0].outputs.at(0).index);
 }
 
+// A focal loss: targets = F.one_hot(labels, n).to(scores.dtype), where scores are half under autocast.
+TEST_CASE("numbers that are converted to the type that a tensor has follow it") {
+  const auto converted = [](const char* line) {
+    json p = program();
+    json& g = p["graph_module"]["graph"];
+    const json sizes = {symbol("s0"), number(3)};
+    g["tensor_values"]["argmax"] = meta(sizes);
+    g["tensor_values"]["argmax"]["dtype"] = 5;
+    g["tensor_values"]["to"] = meta(sizes);
+    g["nodes"][1] = called(node("torch.ops.aten.argsort.default", {tensor("linear")}, {tensor("argmax")}), "argsort");
+    json to =
+        called(node("torch.ops.aten.to.dtype", {tensor("argmax"), {{"as_scalar_type", 7}}}, {tensor("to")}), "to");
+    to["metadata"]["stack_trace"] = std::string("File \"/x/u/net.py\", line 6, in forward\n    ") + line;
+    g["nodes"].push_back(to);
+    g["outputs"] = json::array({tensor("to")});
+    p["graph_module"]["signature"]["output_specs"][0]["user_output"]["arg"] = tensor("to");
+    return tape_of(archive(p), batch(2)).calls.back().op;
+  };
+  CHECK(converted("y = i.to(scores.dtype)") == "memplan::to_default_dtype");
+  CHECK(converted("y = i.to(torch.float32)") == "aten::to.dtype");
+  CHECK(converted("y = i.float()") == "aten::to.dtype");
+}
+
 // `hidden_states.to(query.dtype)` after attention, in a function that the file has no lines of; `y.sin().to(dtype)`
 // there may be either.
 TEST_CASE("a helper converts what attention gives to its query's type, and other tensors to one that nothing tells") {

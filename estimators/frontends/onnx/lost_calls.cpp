@@ -1,7 +1,10 @@
 #include "estimators/frontends/onnx/lost_calls.h"
 
+#include <fmt/format.h>
+
 #include <charconv>
 #include <iterator>
+#include <set>
 
 #include "estimators/frontends/onnx/copied_calls.h"
 #include "estimators/frontends/onnx/folded.h"
@@ -54,6 +57,50 @@ bool LeftOut::may_be(std::string_view op, std::size_t node, bool open) const {
   const auto next = it->second.upper_bound(static_cast<std::int32_t>(node));
   if (next == it->second.end() || next == it->second.begin()) return open;
   return next->second - std::prev(next)->second > 1;
+}
+
+namespace {
+
+/// Ops of sizes, masks, positions and conversions, which come and go for other reasons.
+bool tells_nothing(std::string_view op) {
+  for (const std::string_view o :
+       {"getitem",     "arange",         "full",         "full_like",    "empty",      "zeros",
+        "ones",        "new_zeros",      "new_ones",     "new_full",     "zeros_like", "ones_like",
+        "linspace",    "scalar_tensor",  "minimum",      "maximum",      "index",      "where",
+        "cumsum",      "tril",           "triu",         "logical_and",  "logical_or", "logical_not",
+        "bitwise_and", "bitwise_or",     "bitwise_not",  "floor_divide", "remainder",  "convert_element_type_default",
+        "copy",        "select_scatter", "slice_scatter"})
+    if (op == o) return true;
+  return op.starts_with("sym_") || counts_sizes(op) || may_do_nothing(op);
+}
+
+/// torch.fx gives no node the name of a function of Python: the first sum is "sum_1".
+bool is_python_name(std::string_view op) {
+  for (const std::string_view o :
+       {"sum", "abs", "max", "min", "any", "all", "round", "sorted", "complex", "float", "int"})
+    if (op == o) return true;
+  return false;
+}
+
+}  // namespace
+
+std::vector<std::string> left_out_names(const FxProgram& program) {
+  constexpr std::int64_t most = 100'000;  // numbers beyond are those of copies
+  std::map<std::string_view, std::set<std::int64_t>> there;
+  for (const FxGroup& group : program.groups)
+    if (group.name >= 0 && group.text.target.starts_with("torch.ops.aten.")) there[op_of_name(group.text.name)];
+  for (const std::string_view name : program.names)
+    if (const auto it = there.find(op_of_name(name)); it != there.end())
+      if (const std::int64_t n = number_of_name(name); n < most) it->second.insert(n);
+  std::vector<std::string> out;
+  for (const auto& [op, numbers] : there) {
+    if (tells_nothing(op)) continue;
+    std::int64_t next = is_python_name(op) ? 1 : 0;
+    for (const std::int64_t n : numbers)
+      for (; next <= n; ++next)
+        if (next < n) out.push_back(next == 0 ? std::string(op) : fmt::format("{}_{}", op, next));
+  }
+  return out;
 }
 
 }  // namespace memplan::onnx_format

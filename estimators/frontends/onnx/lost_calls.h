@@ -41,4 +41,9 @@ class LeftOut {
   std::unordered_map<std::string, std::map<std::int32_t, std::int64_t>> by_op_;  ///< last node -> number of the name
 };
 
+/// Names between the first and the last of an op that no text of the file has, "cat_5" between "cat_4" and "cat_6": the
+/// program made that call, and an optimizer merged it with another one or found that nobody reads it. Not of ops that
+/// may do nothing, or that sizes, masks and positions are made by. `program`: with what was made again.
+std::vector<std::string> left_out_names(const FxProgram& program);
+
 }  // namespace memplan::onnx_format
