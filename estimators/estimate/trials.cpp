@@ -48,7 +48,8 @@ bool same_calls(const Tape& a, const Tape& b) {
                                      b.values[static_cast<std::size_t>(y.index)].requires_grad;
                             }) &&
          std::equal(a.calls.begin(), a.calls.end(), b.calls.begin(), [](const Call& x, const Call& y) {
-           return x.op == y.op && x.args.size() == y.args.size() && x.last_uses == y.last_uses;
+           return x.op == y.op && x.args.size() == y.args.size() && x.last_uses == y.last_uses &&
+                  x.no_autocast == y.no_autocast;
          });
 }
 

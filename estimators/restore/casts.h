@@ -79,9 +79,9 @@ void follow_drawn_dtypes(Tape& tape);
 /// half precision that the function was given: it computes in fp32 between. To be called after the others.
 void convert_named(Tape& tape);
 
-/// Reading::open_casts, of files that keep no conversions: norms of the model's own classes give what they were given,
+/// Reading::open_casts. Of files that keep no conversions: norms of the model's own classes give what they were given,
 /// `return x.to(orig_type)`, and parameters that helper methods add or join are converted to the type of the tensor
-/// beside them.
+/// beside them. Of all: products of two tensors that were just widened are made with autocast off.
 void make_open_casts(Tape& tape);
 bool has_open_casts(const Tape& tape);
 

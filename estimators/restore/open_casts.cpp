@@ -48,7 +48,22 @@ class Places {
     return has_name(call.source, leaf_of(name)) ? ValueId() : found;
   }
 
+  /// `torch.matmul(q.float(), k.float().transpose(1, 2))`: nobody widens what autocast would narrow at once, so the
+  /// product may be made with autocast off, of which a file exported without it has no trace.
+  bool multiplies_widened(const Call& call) const {
+    return !call.no_autocast && (call.op == "aten::matmul" || call.op == "aten::bmm") &&
+           is_widened(value_at(call, 0)) && is_widened(value_at(call, 1));
+  }
+
  private:
+  bool is_widened(ValueId id) const {
+    const std::int32_t by = made_by(behind_views(id));
+    if (by < 0) return false;
+    const Call& cast = tape_.calls[static_cast<std::size_t>(by)];
+    const auto* type = cast.args.size() > 1 ? std::get_if<DType>(&cast.args[1].value) : nullptr;
+    return cast.op == "aten::to.dtype" && type && *type == DType::float32;
+  }
+
   std::int32_t made_by(ValueId id) const { return id.valid() ? maker_[static_cast<std::size_t>(id.index)] : -1; }
 
   /// What a view shows, in the end.
@@ -85,12 +100,24 @@ std::vector<OpenCast> open_casts_of(const Tape& tape) {
   return out;
 }
 
+std::vector<std::size_t> products_without_autocast(const Tape& tape) {
+  std::vector<std::size_t> out;
+  if (tape.exported.recorded) return out;
+  const Places places(tape);
+  for (std::size_t i = 0; i < tape.calls.size(); ++i)
+    if (places.multiplies_widened(tape.calls[i])) out.push_back(i);
+  return out;
+}
+
 }  // namespace
 
-bool has_open_casts(const Tape& tape) { return !open_casts_of(tape).empty(); }
+bool has_open_casts(const Tape& tape) {
+  return !open_casts_of(tape).empty() || !products_without_autocast(tape).empty();
+}
 
 void make_open_casts(Tape& tape) {
   if (!tape.reading.open_casts) return;
+  for (const std::size_t i : products_without_autocast(tape)) tape.calls[i].no_autocast = true;
   CallsBefore casts;
   std::unordered_map<std::int32_t, ValueId> narrowed;
   const auto now = [&](ValueId id) {

@@ -54,13 +54,17 @@ std::string arguments_of(std::string_view function, std::string_view line) {
   return out;
 }
 
-/// `variance = x.to(torch.float32).pow(2).mean(-1)`, whose one conversion something else of the line takes.
+/// `variance = x.to(torch.float32).pow(2).mean(-1)`, whose one conversion something else of the line takes. One back,
+/// `.to(x.dtype)`, does not count.
 bool uses_up_cast(std::string_view source) {
   const std::string_view value = parse_statement(source).value;
   std::size_t at = value.npos, count = 0;
   for (const std::string_view method : {".float()", ".to("})
-    for (auto found = value.find(method); found != value.npos; found = value.find(method, found + 1))
+    for (auto found = value.find(method); found != value.npos; found = value.find(method, found + 1)) {
+      const std::size_t open = value.find('(', found), close = closing_bracket(value, open);
+      if (value.substr(open, close - open).ends_with(".dtype")) continue;
       at = found, ++count;
+    }
   if (count != 1) return false;
   const auto close = closing_bracket(value, value.find('(', at));
   return close != value.npos && value.substr(close + 1).starts_with('.');
@@ -174,7 +178,9 @@ ValueId ArchiveCasts::argument_of_frame(ValueId value, std::int32_t scope) const
 }
 
 /// What the last line of the frame that has bound the name gave it: `h = self.in_layers(x)` before `.type(h.dtype)`.
-ValueId ArchiveCasts::last_named(std::string_view name, std::int32_t scope) const {
+/// The line that asks binds nothing yet.
+ValueId ArchiveCasts::last_named(std::string_view name, const Call& asking) const {
+  const std::int32_t scope = asking.scope;
   const std::size_t end = tape_.calls.size(), begin = end - std::min(end, longest_look_back);
   for (std::size_t i = end; i-- > begin;) {
     const Call& call = tape_.calls[i];
@@ -182,7 +188,7 @@ ValueId ArchiveCasts::last_named(std::string_view name, std::int32_t scope) cons
     std::int32_t child = call.scope, in = -1;
     for (; child != scope; child = tape_.scopes[static_cast<std::size_t>(child)].parent) in = child;
     const std::string& line = in < 0 ? call.source : tape_.scopes[static_cast<std::size_t>(in)].source;
-    if (!has_name(line, name)) continue;
+    if (line == asking.source || !has_name(line, name)) continue;
     const auto targets = parse_statement(line).targets;
     if (targets.size() != 1 || std::ranges::find(targets[0], name) == targets[0].end()) continue;
     return targets[0].size() == 1 && call.outputs.size() == 1 ? call.outputs[0] : ValueId{};
@@ -246,12 +252,12 @@ Fate ArchiveCasts::rewrite(Call& call, DType type, std::string_view function) {
       return become("aten::type_as", false, Arg{given_to_line});
   if (hidden)
     if (const ValueId query = query_of(given); query.valid()) return become("aten::type_as", false, Arg{query});
+  if (const std::string_view name = owner_of_type(asked); given_type && follows && !fixed && !name.empty())
+    if (const ValueId x = last_named(name, call); x.valid() && makers_.contains(x.index))
+      return become("aten::type_as", false, Arg{x});
   if (follows && !of_weight)
     if (const ValueId narrow = before_widening(given, call.scope); narrow.valid())
       return become("aten::type_as", false, Arg{narrow});
-  if (const std::string_view name = owner_of_type(asked); given_type && follows && !fixed && !name.empty())
-    if (const ValueId x = last_named(name, call.scope); x.valid() && makers_.contains(x.index))
-      return become("aten::type_as", false, Arg{x});
   // `orig_type = x.dtype` at the start of the frame.
   if (given_type && follows && !fixed && asked.find('.') == std::string::npos)
     if (const ValueId x = argument_of_frame(given, call.scope); x.valid())
@@ -328,8 +334,12 @@ ValueId ArchiveCasts::meant(ValueId value, std::int32_t scope, std::string_view 
   const auto it = casts_.find(value.index);
   if (it == casts_.end()) return value;
   const std::string& unnamed = it->second.unnamed_in;
-  if (scope == it->second.scope && !unnamed.empty() && !source.empty() && source != unnamed)
-    return meant(it->second.from, scope, source);
+  if (scope == it->second.scope && !unnamed.empty() && !source.empty()) {
+    const std::size_t reader = tape_.calls.size();
+    if (source != unnamed || it->second.read_by.value_or(reader) != reader)
+      return meant(it->second.from, scope, source);
+    it->second.read_by = reader;
+  }
   if (is_inside(scope, it->second.scope)) {
     it->second.used_here = true;
     return value;

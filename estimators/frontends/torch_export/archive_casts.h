@@ -2,6 +2,7 @@
 // in another precision.
 #pragma once
 
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -37,7 +38,8 @@ class ArchiveCasts {
 
   /// The value that a use in `scope` of `value`, by the line `source`, meant: outside of the module that cast it, the
   /// tensor itself, unless the module has no use of its own for the result and so returned it. Inside of it the tensor
-  /// itself as well in other lines than `variance = x.float().pow(2).mean(-1)`, which gives the result no name.
+  /// itself as well in other lines than `variance = x.float().pow(2).mean(-1)`, which gives the result no name, and
+  /// after the first use in that one, `x * torch.rsqrt(x.float().pow(2).mean(-1))`.
   ValueId meant(ValueId value, std::int32_t scope, std::string_view source);
   /// Likewise of a result of the program. `logits = self.head(h).float()` leaves no other tensor to return.
   ValueId returned(ValueId value) const;
@@ -46,10 +48,11 @@ class ArchiveCasts {
   struct Cast {
     ValueId from;
     std::int32_t scope = -1;
-    bool widens = false;        ///< to a given type; else back to that of another tensor
-    bool used_here = false;     ///< by the module that made it
-    std::string unnamed_in;     ///< the line that made it, where it gives it no name; else empty
-    bool of_temporary = false;  ///< only that line has what it converts
+    bool widens = false;                   ///< to a given type; else back to that of another tensor
+    bool used_here = false;                ///< by the module that made it
+    std::string unnamed_in;                ///< the line that made it, where it gives it no name; else empty
+    bool of_temporary = false;             ///< only that line has what it converts
+    std::optional<std::size_t> read_by{};  ///< the call that takes the result which has no name
   };
   const Cast* cast_at(ValueId value) const;
   bool is_inside(std::int32_t scope, std::int32_t outer) const;
@@ -60,7 +63,7 @@ class ArchiveCasts {
   ValueId query_of(ValueId value) const;
   bool is_of_parameter(ValueId value) const;
   ValueId argument_of_frame(ValueId value, std::int32_t scope) const;
-  ValueId last_named(std::string_view name, std::int32_t scope) const;
+  ValueId last_named(std::string_view name, const Call& asking) const;
   void take_type_of_operand(const Call& call);
   bool is_made_in_line(ValueId x, const Call& cast) const;
 
