@@ -131,3 +131,29 @@ return %last
   CHECK(ops(with("norm own.Norm", "norm torch.nn.modules.normalization.LayerNorm")) ==
         Ops{"aten::type_as", "aten::add.Tensor", "aten::layer_norm", "aten::neg"});
 }
+
+// transformers 5.23.0, models/flint/modeling_flint.py:221: `with maybe_autocast(device_type=…, enabled=False):`
+TEST_CASE("a range reads products of two tensors that were just widened as made with autocast off") {
+  const auto products = [](const char* second) {
+    Tape tape = from_text(std::string(R"tape(
+input %q float32 [2, 8, 4]
+input %k float32 [2, 8, 4]
+scope 0 "" own.Model
+%wide = aten::to.dtype(%q, float32) in 0 at "m.py:2 w = attend(q, k)"
+%other = )tape") + second +
+                          R"tape( in 0 at "m.py:2 w = attend(q, k)"
+%turned = aten::transpose.int(%other, 1, 2) in 0 at "m.py:2 w = attend(q, k)"
+%w = aten::matmul(%wide, %turned) in 0 at "m.py:2 w = attend(q, k)"
+return %w
+)tape");
+    tape.exported.keeps_casts = true;
+    const bool open = has_open_casts(tape);
+    tape.reading.open_casts = true;
+    make_open_casts(tape);
+    CHECK(open == tape.calls.back().no_autocast);
+    return open;
+  };
+  CHECK(products("aten::to.dtype(%k, float32)"));
+  CHECK_FALSE(products("aten::to.dtype(%k, bfloat16)"));
+  CHECK_FALSE(products("aten::exp(%k)"));
+}

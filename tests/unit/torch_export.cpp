@@ -312,6 +312,31 @@ TEST_CASE("a parameter that a helper converts takes the type of what it is added
   CHECK(argument(t.calls[1], 1) == t.calls[0].outputs.at(0).index);
 }
 
+// transformers 5.23.0, models/deepseek_v4/modeling_deepseek_v4.py:72. In fp32 x.float() is x, so the file has the
+// cast's result in both places.
+TEST_CASE("a line that widens a tensor for one of its calls reads the tensor itself elsewhere") {
+  json p = program();
+  json& g = p["graph_module"]["graph"];
+  const json fp32 = {{"as_scalar_type", 7}};
+  const auto in_line = [](json n, const char* function) {
+    n = called(std::move(n), function);
+    n["metadata"]["stack_trace"] =
+        "File \"/x/u/net.py\", line 5, in forward\n    return x * torch.rsqrt(x.float().square()).to(x.dtype)";
+    return n;
+  };
+  g["nodes"][1] = in_line(node("torch.ops.aten.to.dtype", {tensor("linear"), fp32}, {tensor("to")}), "float");
+  g["nodes"].push_back(in_line(node("torch.ops.aten.square.default", {tensor("to")}, {tensor("square")}), "square"));
+  g["nodes"].push_back(
+      in_line(node("torch.ops.aten.mul.Tensor", {tensor("to"), tensor("square")}, {tensor("mul")}), "mul"));
+  for (const char* name : {"to", "square", "mul"}) g["tensor_values"][name] = meta({symbol("s0"), number(3)});
+  g["outputs"] = json::array({tensor("mul")});
+  p["graph_module"]["signature"]["output_specs"][0]["user_output"]["arg"] = tensor("mul");
+  const Tape t = tape_of(archive(p), batch(2));
+  REQUIRE(t.calls.size() == 4);
+  CHECK(argument(t.calls[2], 0) == t.calls[1].outputs.at(0).index);
+  CHECK(argument(t.calls[3], 0) == t.calls[0].outputs.at(0).index);
+}
+
 // A focal loss: targets = F.one_hot(labels, n).to(scores.dtype), where scores are half under autocast.
 TEST_CASE("numbers that are converted to the type that a tensor has follow it") {
   const auto converted = [](const char* line) {
