@@ -322,6 +322,31 @@ TEST_CASE("a parameter that repeat_interleave repeats lies there with one dimens
   CHECK(value_of(*tape, "pos").sizes == std::vector<std::int64_t>{3, 4});
 }
 
+// timm 1.0.31, models/metaformer.py:151: x * self.scale.view(self.shape), of scales that are equal to a norm's weight.
+TEST_CASE("a view of a parameter that was merged with another module's is the module's own") {
+  Builder b;
+  b.input("x", {-1, 8}).weight("norm.weight", {8});
+  signature(b, {"norm.weight", "scale1.scale", "scale2.scale"});
+  const auto in = [](::onnx::NodeProto& n, const std::string& name, const std::string& text, const std::string& path) {
+    noted(n, name, text, path);
+    auto* trace = n.add_metadata_props();
+    trace->set_key("pkg.torch.onnx.stack_trace");
+    trace->set_value("File \"m.py\", line 1, in forward\n    return x * self.scale.view(self.shape)");
+  };
+  in(b.node("Mul", {"x", "norm.weight"}, {"mul"}), "mul", "mul.Tensor](args = (%x, %p_norm_weight)", "norm");
+  in(b.node("Mul", {"mul", "norm.weight"}, {"mul_1"}), "mul_1", "mul.Tensor](args = (%mul, %view)", "scale1");
+  in(b.node("Mul", {"mul_1", "norm.weight"}, {"mul_2"}), "mul_2", "mul.Tensor](args = (%mul_1, %view_1)", "scale2");
+  b.output("mul_2");
+  const auto tape = b.tape(with_batch(4));
+  REQUIRE(tape.ok());
+  std::vector<std::string> read;
+  for (const Call& c : tape->calls)
+    if (c.op == "aten::mul.Tensor")
+      read.push_back(tape->values[static_cast<std::size_t>(std::get<ValueId>(c.args[1].value).index)].name);
+  CHECK(read == std::vector<std::string>{"norm.weight", "scale1.scale", "scale2.scale"});
+  CHECK(tape->parameters.size() == 3);
+}
+
 TEST_CASE("a recurrent layer whose biases and first states were joined has its own again") {
   // nn.LSTM(3, 4): weight_ih [16, 3], weight_hh [16, 4], two biases [16], two first states.
   for (const bool complete : {true, false}) {

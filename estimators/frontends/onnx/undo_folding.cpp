@@ -15,7 +15,9 @@
 #include "estimators/frontends/onnx/insert_nodes.h"
 #include "estimators/frontends/onnx/metadata.h"
 #include "estimators/frontends/onnx/signature.h"
+#include "estimators/frontends/onnx/stored_layouts.h"
 #include "estimators/frontends/onnx/values.h"
+#include "estimators/restore/statement.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan::onnx_format {
@@ -34,15 +36,17 @@ class Restorer {
  public:
   Restorer(const Graph& g, const FxProgram& program) : old_(g), signature_(signature_of(g)), program_(program) {
     for (std::size_t i = 0; i < signature_.inputs.size(); ++i) lines_.emplace(signature_.inputs[i].name, i);
-    std::unordered_map<std::string_view, std::size_t> by_target;
     for (std::size_t i = 0; i < signature_.inputs.size(); ++i)
-      if (is_stored_kind(signature_.inputs[i].kind)) by_target.emplace(signature_.inputs[i].target, i);
+      if (is_stored_kind(signature_.inputs[i].kind)) by_target_.emplace(signature_.inputs[i].target, i);
+    for (const FxGroup& group : program.groups)
+      if (group.name >= 0) made_.insert(group.text.name);
+    for (const GraphValue& v : g.values) made_.insert(v.name);
     for (const auto& [id, t] : g.initializers) {
       std::string_view fx = note_at(t.metadata, original_name_key);
       if (fx.empty()) fx = note_at(g.values[static_cast<std::size_t>(id)].metadata, original_name_key);
       if (auto l = lines_.find(fx); l != lines_.end())
         present_[l->second] = id;
-      else if (auto t2 = by_target.find(t.name); t2 != by_target.end())
+      else if (auto t2 = by_target_.find(t.name); t2 != by_target_.end())
         present_[t2->second] = id;
     }
   }
@@ -91,6 +95,8 @@ class Restorer {
       told.insert(called);
       const auto it = lines_.find(called);
       if (it != lines_.end() && is_stored_kind(signature_.inputs[it->second].kind)) out.named.push_back(it->second);
+      if (const auto viewed = it == lines_.end() ? viewed_line(group, called) : std::nullopt)
+        out.named.push_back(*viewed);
     };
     for (const Arg& a : group.text.args) for_each_value(a, use);
     for (const auto& [key, a] : group.text.kwargs) for_each_value(a, use);
@@ -120,6 +126,24 @@ class Restorer {
         out.reads.erase(it);
     }
     return out;
+  }
+
+  /// `x * self.scale.view(self.shape)` of a scale that was equal to another module's tensor: no node makes the view,
+  /// and the line alone tells what it shows.
+  std::optional<std::size_t> viewed_line(const FxGroup& group, std::string_view called) const {
+    if (!may_show_all(op_of_name(called)) || made_.contains(called)) return std::nullopt;
+    const GraphNode& node = old_.nodes[static_cast<std::size_t>(group.nodes.back())];
+    const std::string_view module = module_of_node(node), line = last_frame(note_at(node.metadata, stack_trace_key));
+    std::optional<std::size_t> found;
+    for (const auto& [target, i] : by_target_) {
+      const auto dot = target.rfind('.');
+      if (present_.contains(i) || dot == target.npos || target.substr(0, dot) != module ||
+          !has_name(line, target.substr(dot + 1)))
+        continue;
+      if (found) return std::nullopt;
+      found = i;
+    }
+    return found;
   }
 
   /// "add_40" where the text has it, or "add_57": equal results of several modules are one tensor.
@@ -311,7 +335,7 @@ class Restorer {
     const StoredTensor& t = g_.initializers.at(read.id);
     if (is_own(read.id) && !may_be_merged(t.sizes)) return;
     GraphNode& node = g_.nodes[read.node];
-    const bool transposed = t.sizes.size() == 2 && is_turned(group, node, read.input);
+    const bool transposed = t.sizes.size() == 2 && is_stored_turned(group, node, read.input);
     std::vector<std::int64_t> put_in = put_in_dims(group, t.sizes);
     if (!transposed && put_in.empty()) {
       node.inputs[read.input] = stored(line, t.dtype, t.sizes);
@@ -336,31 +360,6 @@ class Restorer {
     turn.outputs = {new_value(node.name + "_weight_t", dtype, &sizes)};
     node.inputs[read.input] = turn.outputs[0];
     before_[read.node].push_back(std::move(turn));
-  }
-
-  /// Dims of one that the call's nodes put in, worked out ahead of the run: a group norm's weight lies there as it is
-  /// multiplied, [channels, 1, 1], and what repeat_interleave repeats as it is expanded, [n, 1, width].
-  static std::vector<std::int64_t> put_in_dims(const FxGroup& group, const std::vector<std::int64_t>& sizes) {
-    std::vector<std::int64_t> dims;
-    const auto rank = static_cast<std::int64_t>(sizes.size());
-    const auto& args = group.text.args;
-    const auto* dim = args.size() > 2 ? std::get_if<std::int64_t>(&args[2].value) : nullptr;
-    if (group.text.target.find("group_norm") != std::string_view::npos)
-      for (std::int64_t i = 1; i < rank; ++i) dims.push_back(i);
-    else if (group.text.target == "torch.ops.aten.repeat_interleave.self_int" && dim && rank > 1)
-      if (const std::int64_t at = *dim < 0 ? *dim + rank - 1 : *dim; at >= 0 && at + 1 < rank && sizes[at + 1] == 1)
-        dims.push_back(at + 1);
-    return dims;
-  }
-
-  /// Matrices lie there as their node reads them: a linear layer's weight as the second factor of a product, a table
-  /// whose columns are looked up, `biases[:, index]`, with the columns first.
-  static bool is_turned(const FxGroup& group, const GraphNode& node, std::size_t input) {
-    if (group.text.target.find("aten.linear") != std::string_view::npos) return node.op_type == "MatMul" && input == 1;
-    if (group.text.target.find("aten.index.Tensor") == std::string_view::npos || node.op_type != "GatherND")
-      return false;
-    const auto* at = group.text.args.size() > 1 ? std::get_if<Arg::List>(&group.text.args[1].value) : nullptr;
-    return input == 0 && at && !at->empty() && at->front().is_none();
   }
 
   /// How many channels a layer makes: Conv [out, in / groups, …], ConvTranspose [in, out / groups, …], Gemm [out, in]
@@ -421,9 +420,11 @@ class Restorer {
   Graph g_;
   Signature signature_;
   const FxProgram& program_;
-  std::unordered_map<std::string_view, std::size_t> lines_;  ///< FX name -> line of the signature
-  std::unordered_map<std::size_t, GraphValueId> present_;    ///< line -> its tensor
-  NodesBefore before_;                                       ///< nodes to put before node i
+  std::unordered_map<std::string_view, std::size_t> lines_;      ///< FX name -> line of the signature
+  std::unordered_map<std::string_view, std::size_t> by_target_;  ///< path of a parameter or buffer -> its line
+  std::unordered_set<std::string_view> made_;                    ///< names that the file has something for
+  std::unordered_map<std::size_t, GraphValueId> present_;        ///< line -> its tensor
+  NodesBefore before_;                                           ///< nodes to put before node i
   std::unordered_map<std::size_t, GraphNode> after_;
 };
 
