@@ -15,6 +15,7 @@
 #include "estimators/frontends/onnx/fx_rewrites.h"
 #include "estimators/frontends/onnx/metadata.h"
 #include "estimators/frontends/onnx/result_sizes.h"
+#include "estimators/frontends/onnx/stored_layouts.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan::onnx_format {
@@ -139,7 +140,8 @@ class GroupMatcher {
     stood_in_.insert(unknown.begin(), unknown.end());
     for (std::size_t i = 0; i < open.size(); ++i) {
       (how[i] == Instead::reshaped ? reshaped_ : names_).emplace(unknown[i], open[i]);
-      if (const auto made = made_of_stored_.find(open[i]); made != made_of_stored_.end())
+      if (const auto made = made_of_stored_.find(open[i]);
+          made != made_of_stored_.end() && !may_show_all(op_of_name(unknown[i])))
         again_.emplace(unknown[i], Again{made->second});
       else if (how[i] == Instead::of_lost)
         again_.emplace(unknown[i], Again{folded_call(g_, open[i], unknown[i]), true});

@@ -25,7 +25,9 @@ bool is_stored_turned(const FxGroup& group, const GraphNode& node, std::size_t i
 }
 
 bool may_show_all(std::string_view op) {
-  return op == "view" || op == "_unsafe_view" || op == "reshape" || op == "expand" || op == "unsqueeze";
+  for (const std::string_view o : {"view", "_unsafe_view", "reshape", "expand", "unsqueeze", "slice", "alias"})
+    if (op == o) return true;
+  return false;
 }
 
 }  // namespace memplan::onnx_format
