@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
-#include <ranges>
 #include <span>
 #include <string>
 #include <string_view>
@@ -221,6 +220,10 @@ std::string_view lone_adaptive_pool(std::string_view source) {
   return close != value.npos && value.find_last_not_of(" \t") == close ? name : std::string_view();
 }
 
+bool begins_with(const std::vector<std::int64_t>& sizes, const std::vector<std::int64_t>& first) {
+  return sizes.size() >= first.size() && std::equal(first.begin(), first.end(), sizes.begin());
+}
+
 /// The one tensor from before the line that may be pooled to these samples and channels: tables of indices, of which an
 /// exporter has one for equal windows, are integers. Invalid where there is none, or several.
 ValueId pooled_image(const OneLine& line, const std::vector<std::int64_t>& samples) {
@@ -236,8 +239,7 @@ ValueId pooled_image(const OneLine& line, const std::vector<std::int64_t>& sampl
       const KnownShape* shape = line.known(id);
       if (shape && !is_floating(shape->first)) return;
       Image& image = shape ? known : unknown;
-      image.one = image.one && (!image.id.valid() || image.id == id) &&
-                  (!shape || std::ranges::equal(samples, shape->second | std::views::take(samples.size())));
+      image.one = image.one && (!image.id.valid() || image.id == id) && (!shape || begins_with(shape->second, samples));
       image.id = id;
     });
     for (const ValueId id : c.outputs) inner.insert(id.index);

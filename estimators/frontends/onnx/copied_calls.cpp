@@ -19,6 +19,11 @@ std::string_view module_of_node(const GraphNode& node) {
   return scopes.size() < 2 ? std::string_view{} : scopes[scopes.size() - 2];
 }
 
+std::string_view parent_of(std::string_view path) {
+  const auto dot = path.rfind('.');
+  return dot == path.npos ? std::string_view() : path.substr(0, dot);
+}
+
 bool is_within(std::string_view path, std::string_view root) {
   return root.empty() || path == root || (path.starts_with(root) && path[root.size()] == '.');
 }
@@ -238,11 +243,6 @@ bool takes_any_layout(std::string_view target) {
 }
 
 namespace {
-
-std::string_view parent_of(std::string_view module) {
-  const auto dot = module.rfind('.');
-  return dot == module.npos ? std::string_view() : module.substr(0, dot);
-}
 
 /// Replaces the last occurrence.
 bool replace_last(std::string& text, const std::string& what, const std::string& by) {

@@ -21,6 +21,9 @@ inline constexpr const char* classes_key = "pkg.torch.onnx.class_hierarchy";
 /// The innermost module of a call.
 std::string_view module_of_node(const GraphNode& node);
 
+/// "layer.norm" of "layer.norm.weight"; empty of what the model has itself.
+std::string_view parent_of(std::string_view path);
+
 /// "layers.0.attn" is within "layers.0", and everything within the root.
 bool is_within(std::string_view path, std::string_view root);
 

@@ -85,7 +85,8 @@ bool is_python_name(std::string_view op) {
 }  // namespace
 
 std::vector<std::string> left_out_names(const FxProgram& program) {
-  constexpr std::int64_t most = 100'000;  // numbers beyond are those of copies
+  constexpr std::int64_t most = 100'000;      // numbers beyond are those of copies
+  constexpr std::size_t most_names = 10'000;  // no exporter loses more
   std::map<std::string_view, std::set<std::int64_t>> there;
   for (const FxGroup& group : program.groups)
     if (group.name >= 0 && group.text.target.starts_with("torch.ops.aten.")) there[op_of_name(group.text.name)];
@@ -98,7 +99,8 @@ std::vector<std::string> left_out_names(const FxProgram& program) {
     std::int64_t next = is_python_name(op) ? 1 : 0;
     for (const std::int64_t n : numbers)
       for (; next <= n; ++next)
-        if (next < n) out.push_back(next == 0 ? std::string(op) : fmt::format("{}_{}", op, next));
+        if (next < n && out.size() < most_names)
+          out.push_back(next == 0 ? std::string(op) : fmt::format("{}_{}", op, next));
   }
   return out;
 }

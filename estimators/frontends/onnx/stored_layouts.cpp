@@ -1,6 +1,10 @@
 #include "estimators/frontends/onnx/stored_layouts.h"
 
+#include <cctype>
 #include <variant>
+
+#include "estimators/frontends/onnx/metadata.h"
+#include "estimators/graph/exporter_notes.h"
 
 namespace memplan::onnx_format {
 
@@ -28,6 +32,35 @@ bool may_show_all(std::string_view op) {
   for (const std::string_view o : {"view", "_unsafe_view", "reshape", "expand", "unsqueeze", "slice", "alias"})
     if (op == o) return true;
   return false;
+}
+
+namespace {
+
+/// "self.scale.view(…)" names "scale".
+bool names_attribute(std::string_view line, std::string_view name) {
+  for (auto at = line.find(name); at != line.npos; at = line.find(name, at + 1)) {
+    const std::size_t end = at + name.size();
+    const bool ends =
+        end == line.size() || (std::isalnum(static_cast<unsigned char>(line[end])) == 0 && line[end] != '_');
+    if (at > 0 && line[at - 1] == '.' && ends) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::optional<std::size_t> named_in_line(const GraphNode& node, const Signature& signature,
+                                         const std::vector<std::size_t>& own,
+                                         const std::unordered_map<std::size_t, GraphValueId>& present) {
+  const std::string_view line = last_frame(note_at(node.metadata, stack_trace_key));
+  std::optional<std::size_t> found;
+  for (const std::size_t i : own) {
+    const std::string_view target = signature.inputs[i].target;
+    if (present.contains(i) || !names_attribute(line, target.substr(target.rfind('.') + 1))) continue;
+    if (found) return std::nullopt;
+    found = i;
+  }
+  return found;
 }
 
 }  // namespace memplan::onnx_format

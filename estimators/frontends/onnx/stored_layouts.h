@@ -3,10 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "estimators/frontends/onnx/fx_program.h"
+#include "estimators/frontends/onnx/signature.h"
 #include "estimators/graph/graph.h"
 
 namespace memplan::onnx_format {
@@ -21,5 +24,11 @@ bool is_stored_turned(const FxGroup& group, const GraphNode& node, std::size_t i
 
 /// Whether a call of the op may be a view of all of its input as it lies, of which an optimizer leaves nothing.
 bool may_show_all(std::string_view op);
+
+/// The one line of the signature among `own`, those of the node's module, that the node's line of Python names and that
+/// has no tensor in the file (`present`: by line).
+std::optional<std::size_t> named_in_line(const GraphNode& node, const Signature& signature,
+                                         const std::vector<std::size_t>& own,
+                                         const std::unordered_map<std::size_t, GraphValueId>& present);
 
 }  // namespace memplan::onnx_format

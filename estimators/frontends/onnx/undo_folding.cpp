@@ -1,7 +1,6 @@
 #include "estimators/frontends/onnx/undo_folding.h"
 
 #include <algorithm>
-#include <ranges>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -17,7 +16,6 @@
 #include "estimators/frontends/onnx/signature.h"
 #include "estimators/frontends/onnx/stored_layouts.h"
 #include "estimators/frontends/onnx/values.h"
-#include "estimators/restore/statement.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan::onnx_format {
@@ -36,8 +34,12 @@ class Restorer {
  public:
   Restorer(const Graph& g, const FxProgram& program) : old_(g), signature_(signature_of(g)), program_(program) {
     for (std::size_t i = 0; i < signature_.inputs.size(); ++i) lines_.emplace(signature_.inputs[i].name, i);
+    std::unordered_map<std::string_view, std::size_t> by_target;
     for (std::size_t i = 0; i < signature_.inputs.size(); ++i)
-      if (is_stored_kind(signature_.inputs[i].kind)) by_target_.emplace(signature_.inputs[i].target, i);
+      if (const SignatureLine& line = signature_.inputs[i]; is_stored_kind(line.kind)) {
+        by_target.emplace(line.target, i);
+        of_module_[parent_of(line.target)].push_back(i);
+      }
     for (const FxGroup& group : program.groups)
       if (group.name >= 0) made_.insert(group.text.name);
     for (const GraphValue& v : g.values) made_.insert(v.name);
@@ -46,7 +48,7 @@ class Restorer {
       if (fx.empty()) fx = note_at(g.values[static_cast<std::size_t>(id)].metadata, original_name_key);
       if (auto l = lines_.find(fx); l != lines_.end())
         present_[l->second] = id;
-      else if (auto t2 = by_target_.find(t.name); t2 != by_target_.end())
+      else if (auto t2 = by_target.find(t.name); t2 != by_target.end())
         present_[t2->second] = id;
     }
   }
@@ -133,17 +135,8 @@ class Restorer {
   std::optional<std::size_t> viewed_line(const FxGroup& group, std::string_view called) const {
     if (!may_show_all(op_of_name(called)) || made_.contains(called)) return std::nullopt;
     const GraphNode& node = old_.nodes[static_cast<std::size_t>(group.nodes.back())];
-    const std::string_view module = module_of_node(node), line = last_frame(note_at(node.metadata, stack_trace_key));
-    std::optional<std::size_t> found;
-    for (const auto& [target, i] : by_target_) {
-      const auto dot = target.rfind('.');
-      if (present_.contains(i) || dot == target.npos || target.substr(0, dot) != module ||
-          !has_name(line, target.substr(dot + 1)))
-        continue;
-      if (found) return std::nullopt;
-      found = i;
-    }
-    return found;
+    const auto own = of_module_.find(module_of_node(node));
+    return own == of_module_.end() ? std::nullopt : named_in_line(node, signature_, own->second, present_);
   }
 
   /// "add_40" where the text has it, or "add_57": equal results of several modules are one tensor.
@@ -353,7 +346,7 @@ class Restorer {
       std::ranges::reverse(of_module);
     } else {
       turn.op_type = "Unsqueeze";
-      for (const std::int64_t dim : std::views::reverse(put_in)) of_module.erase(of_module.begin() + dim);
+      for (auto dim = put_in.rbegin(); dim != put_in.rend(); ++dim) of_module.erase(of_module.begin() + *dim);
       turn.attributes["axes"] = std::move(put_in);
     }
     turn.inputs = {stored(line, dtype, std::move(of_module))};
@@ -420,11 +413,11 @@ class Restorer {
   Graph g_;
   Signature signature_;
   const FxProgram& program_;
-  std::unordered_map<std::string_view, std::size_t> lines_;      ///< FX name -> line of the signature
-  std::unordered_map<std::string_view, std::size_t> by_target_;  ///< path of a parameter or buffer -> its line
-  std::unordered_set<std::string_view> made_;                    ///< names that the file has something for
-  std::unordered_map<std::size_t, GraphValueId> present_;        ///< line -> its tensor
-  NodesBefore before_;                                           ///< nodes to put before node i
+  std::unordered_map<std::string_view, std::size_t> lines_;                   ///< FX name -> line of the signature
+  std::unordered_map<std::string_view, std::vector<std::size_t>> of_module_;  ///< path -> lines of what it has itself
+  std::unordered_set<std::string_view> made_;                                 ///< names that the file has something for
+  std::unordered_map<std::size_t, GraphValueId> present_;                     ///< line -> its tensor
+  NodesBefore before_;                                                        ///< nodes to put before node i
   std::unordered_map<std::size_t, GraphNode> after_;
 };
 
