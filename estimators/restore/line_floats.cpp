@@ -43,12 +43,11 @@ class Bound {
     return it == held_.end() ? ValueId{} : it->second;
   }
 
+  /// A line of the call's frame, and of those around it, whose lines call the modules between.
   void begins(const Call& call) {
-    auto& [line, results] = open_[call.scope];
-    if (line == call.source) return;
-    for (auto& [name, value] : results) held_[{call.scope, name}] = value;
-    results.clear();
-    line = call.source;
+    settle(call.scope, call.source);
+    for (std::int32_t s = call.scope; s >= 0; s = scope(s).parent)
+      if (scope(s).parent >= 0) settle(scope(s).parent, scope(s).source);
   }
 
   void ran(const Call& call) {
@@ -60,6 +59,14 @@ class Bound {
 
  private:
   const Scope& scope(std::int32_t s) const { return tape_.scopes[static_cast<std::size_t>(s)]; }
+
+  void settle(std::int32_t frame, std::string_view now) {
+    auto& [line, results] = open_[frame];
+    if (line == now) return;
+    for (auto& [name, value] : results) held_[{frame, name}] = value;
+    results.clear();
+    line = now;
+  }
 
   const std::string* one_name(std::int32_t binding) const {
     if (binding < 0) return nullptr;
@@ -194,6 +201,41 @@ void convert_parameters(Tape& tape) {
                               Evidence::told_by_source_line, About::cast});
 }
 
+namespace {
+
+/// What modules were given in fp32: by the scope of the call and the tensor that was converted for it.
+using Given = std::map<std::pair<std::int32_t, std::int32_t>, ValueId>;
+
+/// `self.act_fn(gate.float()) * up.float()`: what call `i` of a module reads of names that the line which calls the
+/// module converts wherever it reads them. How many were converted.
+std::int64_t widen_arguments(Tape& tape, std::size_t i, const Bound& bound, Given& given, CallsBefore& casts) {
+  std::int64_t count = 0;
+  Call& call = tape.calls[i];
+  for (std::int32_t s = call.scope; s >= 0; s = tape.scopes[static_cast<std::size_t>(s)].parent) {
+    const Scope& module = tape.scopes[static_cast<std::size_t>(s)];
+    if (module.parent < 0 || has_restored_casts(tape, module.parent)) continue;
+    for (const std::string& name : widened_names(module.source)) {
+      const ValueId x = bound.held(module.parent, name);
+      bool reads = false;
+      for_each_value(call, [&](ValueId id) { reads = reads || (x.valid() && id == x); });
+      if (!reads) continue;
+      ValueId& to = given[{s, x.index}];
+      if (!to.valid()) {
+        Call cast = fp32_copy(tape, x, call);
+        cast.scope = module.parent;
+        cast.source = module.source;
+        to = cast.outputs[0];
+        casts.emplace_back(i, std::move(cast));
+        ++count;
+      }
+      replace_values(call, [&](ValueId id) { return Arg{id == x ? to : id}; });
+    }
+  }
+  return count;
+}
+
+}  // namespace
+
 void widen_named(Tape& tape) {
   if (tape.exported.keeps_casts) return;
   std::int64_t count = 0;
@@ -202,6 +244,7 @@ void widen_named(Tape& tape) {
   std::map<std::pair<std::int32_t, std::int32_t>, ValueId> wide;  // of a line: by frame and value
   std::map<std::int32_t, std::string_view> line;
   std::map<std::int32_t, ValueId> argument;  // of a frame's line
+  Given given;
   for (std::size_t i = 0; i < tape.calls.size(); ++i) {
     Call& call = tape.calls[i];
     bound.begins(call);
@@ -230,6 +273,7 @@ void widen_named(Tape& tape) {
         }
         replace_values(call, [&](ValueId id) { return Arg{id.index == x.index ? to : id}; });
       }
+    count += widen_arguments(tape, i, bound, given, casts);
     bound.ran(call);
   }
   insert_calls(tape.calls, std::move(casts));

@@ -157,3 +157,25 @@ return %w
   CHECK_FALSE(products("aten::to.dtype(%k, bfloat16)"));
   CHECK_FALSE(products("aten::exp(%k)"));
 }
+
+// transformers 5.23.0, models/beam/modeling_beam.py:333
+TEST_CASE("a module gets what the line that calls it converts") {
+  Tape tape = from_text(R"tape(
+input %x float32 [2, 8]
+scope 0 "" own.Model
+scope 1 act own.Act in 0 at "m.py:2 y = self.act(gate.float()) * x"
+%gate = aten::sin(%x) in 0 at "m.py:1 gate = torch.sin(x)"
+%acted = aten::exp(%gate) in 1 at "m.py:9 return torch.exp(input)"
+%y = aten::mul.Tensor(%acted, %x) in 0 at "m.py:2 y = self.act(gate.float()) * x"
+%out = aten::neg(%gate) in 0 at "m.py:3 return -gate"
+return %out
+)tape");
+  bind_names(tape);
+  widen_named(tape);
+  check(tape);
+  using Ops = std::vector<std::string>;
+  REQUIRE(ops_of(tape) == Ops{"aten::sin", "aten::to.dtype", "aten::exp", "aten::mul.Tensor", "aten::neg"});
+  CHECK(tape.calls[1].scope == 0);
+  CHECK(std::get<ValueId>(tape.calls[2].args[0].value) == tape.calls[1].outputs[0]);
+  CHECK(std::get<ValueId>(tape.calls[4].args[0].value) == tape.calls[0].outputs[0]);
+}
