@@ -15,9 +15,9 @@ namespace {
 /// What of a setup shapes the whole model's tape; the rest of it stays the same in a search.
 std::string key_of(const TrainingSetup& s) {
   const auto& dtype = s.parallel.param_dtype;
-  return fmt::format("{} {} {} {} {} {} {} {}", s.batch.value_or(0), s.parallel.context, static_cast<int>(s.precision),
+  return fmt::format("{} {} {} {} {} {} {}", s.batch.value_or(0), s.parallel.context, static_cast<int>(s.precision),
                      static_cast<int>(s.mode), dtype ? static_cast<int>(*dtype) : -1, s.lora ? s.lora->rank : 0,
-                     s.lora && s.lora->quantized, s.lora ? s.lora->bitsandbytes : "");
+                     s.lora && s.lora->quantized);
 }
 
 /// What of a setup shapes a rank's tape (the transforms of estimators/transforms/transforms.cpp).

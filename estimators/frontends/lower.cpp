@@ -11,7 +11,6 @@
 #include "estimators/frontends/onnx/flatten.h"
 #include "estimators/frontends/onnx/folded_away.h"
 #include "estimators/frontends/onnx/fx_route.h"
-#include "estimators/frontends/onnx/lost_calls.h"
 #include "estimators/frontends/onnx/op_route.h"
 #include "estimators/frontends/onnx/prepared.h"
 #include "estimators/frontends/onnx/values.h"
@@ -56,7 +55,7 @@ void lower_onnx(const Model& model, const Symbols& symbols, const TrainingSetup&
   tape.exported.tells_frozen = false;
   values.finish();
   if (has_text) onnx_format::note_folded_away(file, graph, by_text, tape);
-  if (text) tape.exported.left_out = onnx_format::left_out_names(text->program);
+  if (text) tape.exported.left_out = text->left_out;
   absent_inputs_are_none(tape);
 }
 

@@ -203,48 +203,51 @@ void convert_parameters(Tape& tape) {
 
 namespace {
 
-/// What modules were given in fp32: by the scope of the call and the tensor that was converted for it.
-using Given = std::map<std::pair<std::int32_t, std::int32_t>, ValueId>;
+bool reads(const Call& call, ValueId x) {
+  bool found = false;
+  for_each_value(call, [&](ValueId id) { found = found || (x.valid() && id == x); });
+  return found;
+}
+
+/// Call `i` reads `x` in fp32: the copy `to`, which the line of that frame makes before it where none is there yet.
+void read_widened(Tape& tape, std::size_t i, ValueId x, ValueId& to, std::int32_t frame, const std::string& line,
+                  CallsBefore& casts) {
+  if (!to.valid()) {
+    Call cast = fp32_copy(tape, x, tape.calls[i]);
+    cast.scope = frame;
+    cast.source = line;
+    to = cast.outputs[0];
+    casts.emplace_back(i, std::move(cast));
+  }
+  replace_values(tape.calls[i], [&](ValueId id) { return Arg{id == x ? to : id}; });
+}
+
+/// What was converted, by frame or by the call of a module and by value.
+using WideCopies = std::map<std::pair<std::int32_t, std::int32_t>, ValueId>;
 
 /// `self.act_fn(gate.float()) * up.float()`: what call `i` of a module reads of names that the line which calls the
-/// module converts wherever it reads them. How many were converted.
-std::int64_t widen_arguments(Tape& tape, std::size_t i, const Bound& bound, Given& given, CallsBefore& casts) {
-  std::int64_t count = 0;
-  Call& call = tape.calls[i];
-  for (std::int32_t s = call.scope; s >= 0; s = tape.scopes[static_cast<std::size_t>(s)].parent) {
+/// module converts wherever it reads them.
+void widen_arguments(Tape& tape, std::size_t i, const Bound& bound, WideCopies& given, CallsBefore& casts) {
+  for (std::int32_t s = tape.calls[i].scope; s >= 0; s = tape.scopes[static_cast<std::size_t>(s)].parent) {
     const Scope& module = tape.scopes[static_cast<std::size_t>(s)];
-    if (module.parent < 0 || has_restored_casts(tape, module.parent)) continue;
-    for (const std::string& name : widened_names(module.source)) {
-      const ValueId x = bound.held(module.parent, name);
-      bool reads = false;
-      for_each_value(call, [&](ValueId id) { reads = reads || (x.valid() && id == x); });
-      if (!reads) continue;
-      ValueId& to = given[{s, x.index}];
-      if (!to.valid()) {
-        Call cast = fp32_copy(tape, x, call);
-        cast.scope = module.parent;
-        cast.source = module.source;
-        to = cast.outputs[0];
-        casts.emplace_back(i, std::move(cast));
-        ++count;
-      }
-      replace_values(call, [&](ValueId id) { return Arg{id == x ? to : id}; });
-    }
+    const std::vector<std::string> names =
+        module.parent < 0 ? std::vector<std::string>() : widened_names(module.source);
+    if (names.empty() || has_restored_casts(tape, module.parent)) continue;
+    for (const std::string& name : names)
+      if (const ValueId x = bound.held(module.parent, name); reads(tape.calls[i], x))
+        read_widened(tape, i, x, given[{s, x.index}], module.parent, module.source, casts);
   }
-  return count;
 }
 
 }  // namespace
 
 void widen_named(Tape& tape) {
   if (tape.exported.keeps_casts) return;
-  std::int64_t count = 0;
   CallsBefore casts;
   Bound bound(tape);
-  std::map<std::pair<std::int32_t, std::int32_t>, ValueId> wide;  // of a line: by frame and value
+  WideCopies wide, given;  // of a line, and of a call of a module
   std::map<std::int32_t, std::string_view> line;
   std::map<std::int32_t, ValueId> argument;  // of a frame's line
-  Given given;
   for (std::size_t i = 0; i < tape.calls.size(); ++i) {
     Call& call = tape.calls[i];
     bound.begins(call);
@@ -257,25 +260,14 @@ void widen_named(Tape& tape) {
     if (!names.empty() && !has_restored_casts(tape, call.scope) && !call.op.starts_with("aten::to.") &&
         call.op != "aten::_to_copy" && call.op != "aten::type_as")
       for (const std::string& name : names) {
-        const auto reads = [&](ValueId x) {
-          bool found = false;
-          for_each_value(call, [&](ValueId id) { found = found || (x.valid() && id == x); });
-          return found;
-        };
         ValueId x = bound.held(call.scope, name);
-        if (!reads(x)) x = argument[call.scope];
-        if (!reads(x)) continue;
-        ValueId& to = wide[{call.scope, x.index}];
-        if (!to.valid()) {
-          casts.emplace_back(i, fp32_copy(tape, x, call));
-          to = casts.back().second.outputs[0];
-          ++count;
-        }
-        replace_values(call, [&](ValueId id) { return Arg{id.index == x.index ? to : id}; });
+        if (!reads(call, x)) x = argument[call.scope];
+        if (reads(call, x)) read_widened(tape, i, x, wide[{call.scope, x.index}], call.scope, call.source, casts);
       }
-    count += widen_arguments(tape, i, bound, given, casts);
+    widen_arguments(tape, i, bound, given, casts);
     bound.ran(call);
   }
+  const auto count = static_cast<std::int64_t>(casts.size());
   insert_calls(tape.calls, std::move(casts));
   if (count > 0)
     tape.recovered.push_back({"aten::to.dtype", "what lines convert to fp32, absent from an fp32 export", count,

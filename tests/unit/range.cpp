@@ -47,6 +47,12 @@ Estimate ranged(const Tape& tape, const TrainingSetup& setup) {
   return memplan::unwrap(with_range(Model{}, tape, setup, device, memplan::unwrap(estimate_tape(tape, setup, device))));
 }
 
+/// Of requested bytes, in the range above the estimate.
+Bytes room_above(const Tape& tape, const TrainingSetup& setup) {
+  const Estimate e = ranged(tape, setup);
+  return e.high.requested - e.peak.requested;
+}
+
 bool in_order(const Estimate& e) {
   return std::all_of(each_counter.begin(), each_counter.end(), [&](auto counter) {
     return e.low.*counter <= e.peak.*counter && e.peak.*counter <= e.high.*counter;
@@ -343,16 +349,12 @@ scope 0 "" M
 %c = aten::mm(%b, %w) in 0 shapes(float32 [1024, 1024]) at "m.py:1 y = torch.mm(y, self.w) * self.gamma[i]"
 return %c
 )tape");
-  const auto room = [&](const TrainingSetup& setup) {
-    const Estimate e = ranged(tape, setup);
-    return e.high.requested - e.peak.requested;
-  };
-  const Bytes before = room({}), in_inference = room(inference());
+  const Bytes before = room_above(tape, {}), in_inference = room_above(tape, inference());
   tape.exported.lost_parameters = {"head.gamma", "other"};  // of another module, of no line
-  CHECK(room({}) == before);
+  CHECK(room_above(tape, {}) == before);
   tape.exported.lost_parameters = {"gamma"};
-  CHECK(room({}) == before + Bytes::mib(8));
-  CHECK(room(inference()) == in_inference + Bytes::mib(4));
+  CHECK(room_above(tape, {}) == before + Bytes::mib(8));
+  CHECK(room_above(tape, inference()) == in_inference + Bytes::mib(4));
 }
 
 TEST_CASE("a call that the exporter numbered and the file has lost may have made as much as those beside it") {
@@ -366,12 +368,8 @@ scope 0 "" M
 %cat_4 = aten::cat([%exp, %exp]) in 0 shapes(float32 [4096, 1024]) at "m.py:4 y = torch.cat([y, y])"
 return %cat_4
 )tape");
-  const auto room = [&](const TrainingSetup& setup) {
-    const Estimate e = ranged(tape, setup);
-    return e.high.requested - e.peak.requested;
-  };
-  const Bytes before = room({}), in_inference = room(inference());
+  const Bytes before = room_above(tape, {}), in_inference = room_above(tape, inference());
   tape.exported.left_out = {"cat", "cat_2"};
-  CHECK(room({}) == before + Bytes::mib(8 + 16));
-  CHECK(room(inference()) == in_inference + Bytes::mib(16));
+  CHECK(room_above(tape, {}) == before + Bytes::mib(8 + 16));
+  CHECK(room_above(tape, inference()) == in_inference + Bytes::mib(16));
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "estimators/frontends/onnx/copied_calls.h"
+
 namespace memplan::onnx_format {
 
 namespace {
@@ -27,12 +29,6 @@ bool calls_forward(std::string_view line) {
 bool hands_forward(std::string_view line) {
   const auto at = line.find("lambda ");
   return at != line.npos && line.find(".forward(", at) != line.npos;
-}
-
-/// "encoder.layers.0" of "encoder.layers.0.attention".
-std::string owner_of(const std::string& path) {
-  const auto dot = path.rfind('.');
-  return dot == std::string::npos ? std::string() : path.substr(0, dot);
 }
 
 /// The modules "self.a" and "self.b.c" that a line of the frame `path` calls, by path.
@@ -83,8 +79,9 @@ void put_in_made(CallFrames& f) {
     const auto left_out = [&](const std::string& path) {
       return i == g.paths.size() || g.paths[i].starts_with(path + ".");
     };
-    if (is_method(g, i, called) && i < g.paths.size() && g.paths[i].starts_with(owner_of(called[0]) + ".")) {
-      put_in(g, i, owner_of(called[0]), frame_alone);
+    if (is_method(g, i, called) && i < g.paths.size() &&
+        g.paths[i].starts_with(std::string(parent_of(called[0])) + ".")) {
+      put_in(g, i, std::string(parent_of(called[0])), frame_alone);
       continue;
     }
     if (std::ranges::count_if(called, left_out) != 1) continue;
@@ -168,9 +165,9 @@ void put_in_alone(CallFrames& f) {
   for (const std::size_t i : lines_alone(f)) {
     const std::vector<std::string> called = called_modules(f.paths[i - 1], f.lines[i - 1]);
     const bool method = is_method(f, i, called);
-    std::string path = method               ? owner_of(called[0])
+    std::string path = method               ? std::string(parent_of(called[0]))
                        : called.size() == 1 ? called[0]
-                       : i < f.paths.size() ? owner_of(f.paths[i])
+                       : i < f.paths.size() ? std::string(parent_of(f.paths[i]))
                                             : std::string();
     if (!method && may_be_function(f.lines[i])) f.application = f.lines[i - 1];
     put_in(f, i, std::move(path), called.size() == 1 ? std::string_view() : frame_alone);
@@ -179,7 +176,7 @@ void put_in_alone(CallFrames& f) {
 
 /// A frame without a module for line `i`.
 void put_in_frame(CallFrames& f, std::size_t i) {
-  std::string path = i < f.paths.size() ? owner_of(f.paths[i]) : std::string();
+  std::string path = i < f.paths.size() ? std::string(parent_of(f.paths[i])) : std::string();
   put_in(f, std::min(i, f.paths.size()), std::move(path), frame_alone);
 }
 

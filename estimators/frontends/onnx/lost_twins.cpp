@@ -6,6 +6,7 @@
 
 #include "estimators/frontends/onnx/folded.h"
 #include "estimators/frontends/onnx/values.h"
+#include "estimators/tape/uses.h"
 
 namespace memplan::onnx_format {
 
@@ -23,7 +24,6 @@ LostTwins::LostTwins(const Graph& graph, const Signature& signature) : graph_(gr
 
 bool LostTwins::has_own(const std::vector<GraphValueId>& parameters, std::string_view module, const FxProgram& program,
                         const FxGroup& reader) const {
-  const auto leaf_of = [](std::string_view path) { return path.substr(path.rfind('.') + 1); };
   const auto is_read = [&](std::string_view leaf) {
     return std::ranges::any_of(tensors_of(reader), [&](ValueId id) {
       const auto it = targets_.find(program.names[at(id.index)]);

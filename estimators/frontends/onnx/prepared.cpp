@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "estimators/frontends/onnx/joined_losses.h"
+#include "estimators/frontends/onnx/lost_calls.h"
 #include "estimators/frontends/onnx/shared_pads.h"
 #include "estimators/frontends/onnx/shared_steps.h"
 #include "estimators/frontends/onnx/shared_variance.h"
@@ -34,6 +35,7 @@ void prepare(const Graph& file, Prepared& out) {
       out.program = read_fx_program(*out.graph);
     }
   const Graph& graph = out.graph ? *out.graph : file;
+  out.left_out = left_out_names(out.program);
   out.by_text = is_complete_fx(graph, out.program) && std::ranges::none_of(graph.nodes, has_no_line);
 }
 

@@ -4,6 +4,8 @@
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "estimators/frontends/onnx/fx_program.h"
 #include "estimators/graph/graph.h"
@@ -11,9 +13,10 @@
 namespace memplan::onnx_format {
 
 struct Prepared {
-  std::optional<Graph> graph;  ///< none: nothing had to be put back
-  FxProgram program;           ///< of that graph, or of the file's
-  bool by_text = false;        ///< the lines tell all that the nodes do
+  std::optional<Graph> graph;         ///< none: nothing had to be put back
+  FxProgram program;                  ///< of that graph, or of the file's
+  bool by_text = false;               ///< the lines tell all that the nodes do
+  std::vector<std::string> left_out;  ///< left_out_names() of the program
 };
 
 /// Of the model's main graph, which must have lines (has_fx_text).

@@ -5,6 +5,7 @@
 
 #include "estimators/frontends/onnx/metadata.h"
 #include "estimators/graph/exporter_notes.h"
+#include "estimators/tape/uses.h"
 
 namespace memplan::onnx_format {
 
@@ -56,7 +57,7 @@ std::optional<std::size_t> named_in_line(const GraphNode& node, const Signature&
   std::optional<std::size_t> found;
   for (const std::size_t i : own) {
     const std::string_view target = signature.inputs[i].target;
-    if (present.contains(i) || !names_attribute(line, target.substr(target.rfind('.') + 1))) continue;
+    if (present.contains(i) || !names_attribute(line, leaf_of(target))) continue;
     if (found) return std::nullopt;
     found = i;
   }

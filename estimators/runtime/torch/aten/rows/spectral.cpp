@@ -211,6 +211,12 @@ Tensor of_pairs(Run& r, const Tensor& x) {
   return y;
 }
 
+Tensor to_pairs(Run& r, const Tensor& x) {
+  Tensor y = as_pairs(r, x);
+  r.record({x}, {y}, [](Run& r, Node&, TensorList& g) { return TensorList{as_complex(r, op::contiguous(r, g[0]))}; });
+  return y;
+}
+
 /// _fft_c2c itself, as decomposed programs have it. So are the next two.
 ValueList run_c2c(Run& r, Args& a) {
   const Tensor x = a.tensor(0);
@@ -218,10 +224,7 @@ ValueList run_c2c(Run& r, Args& a) {
   const Tensor y = of_pairs(r, x);
   const Tensor made = complex_to_complex(r, y, transformed(y, a[1], 0));
   if (!pairs) return {made};
-  const Tensor out = as_pairs(r, made);
-  r.record({made}, {out},
-           [](Run& r, Node&, TensorList& g) { return TensorList{as_complex(r, op::contiguous(r, g[0]))}; });
-  return {out};
+  return {to_pairs(r, made)};
 }
 
 ValueList run_r2c(Run& r, Args& a) {
@@ -306,11 +309,7 @@ void register_spectral(OpTable& t) {
       const Tensor x = a.tensor(0);
       return {is_complex(x->dtype) ? op::conj(r, x) : x};
     });
-  t.add("aten::view_as_real", "self", [](Run& r, Args& a) -> ValueList {
-    Tensor x = a.tensor(0), y = as_pairs(r, x);
-    r.record({x}, {y}, [](Run& r, Node&, TensorList& g) { return TensorList{as_complex(r, op::contiguous(r, g[0]))}; });
-    return {y};
-  });
+  t.add("aten::view_as_real", "self", [](Run& r, Args& a) -> ValueList { return {to_pairs(r, a.tensor(0))}; });
   t.add("aten::view_as_complex", "self", [](Run& r, Args& a) -> ValueList { return {of_pairs(r, a.tensor(0))}; });
 }
 
