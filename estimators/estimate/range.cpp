@@ -318,6 +318,9 @@ Estimate ranged(const Model& model, const Tape& tape, const TrainingSetup& setup
     RangeSource s{
         About::mask, "masks, positions and other small tensors that the exporter's optimizer worked out", {}, {}};
     for (const auto counter : each_counter) s.below.*counter = s.above.*counter = off;
+    // One parameter under two names, `self.norm_1 = self.norm_0`, has one gradient and two states.
+    if (setup.mode == Mode::training)
+      for (const auto counter : each_counter) s.below.*counter += tape.exported.merged_parameters * 3;
     sources.push_back(s);
   }
   if (const RangeSource s = lost_operands(tape, setup); s.moves()) merge(sources, s);

@@ -66,6 +66,9 @@ void add_frozen(const Tape& tape, const Add& add) {
   if (has_own_adapters(tape))
     add(About::weights, "what is frozen beside adapters of the model's own",
         [](Reading& r) { r.own_adapters = false; });
+  if (has_evaluated_networks(tape))
+    add(About::weights, "networks that stay in evaluation mode while the model trains",
+        [](Reading& r) { r.evaluated_frozen = false; });
   if (has_frozen_names(tape))
     add(About::weights, "networks whose names say that they are not trained",
         [](Reading& r) { r.frozen_names = true; });

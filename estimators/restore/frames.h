@@ -82,6 +82,13 @@ class Frames {
     return child < 0 ? call.source : tape_.scopes[static_cast<std::size_t>(child)].source;
   }
 
+  /// What the frame's own line says, without its place.
+  std::string_view text(std::int32_t scope, const Line& line) const {
+    const std::string_view source = source_at(scope, line.first);
+    const auto blank = source.find(' ');
+    return blank == source.npos ? std::string_view{} : source.substr(blank + 1);
+  }
+
   /// The last call of what `top`'s frame was doing at call `at`, which happened in `scope`: an argument is held until
   /// the module that got it returns.
   std::int32_t settled(std::int32_t top, std::int32_t scope, std::int32_t at) const {
@@ -160,13 +167,6 @@ class Frames {
         return lines[j].last;
     }
     return -1;
-  }
-
-  /// What the frame's own line says, without its place.
-  std::string_view text(std::int32_t scope, const Line& line) const {
-    const std::string_view source = source_at(scope, line.first);
-    const auto blank = source.find(' ');
-    return blank == source.npos ? std::string_view{} : source.substr(blank + 1);
   }
 
   static bool reads(const Call& call, ValueId value) {

@@ -6,7 +6,9 @@
 #include <map>
 #include <numeric>
 #include <set>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "estimators/facts/libraries.h"
 #include "estimators/restore/passes.h"
@@ -115,10 +117,35 @@ bool is_library(const Tape& tape) {
 
 /// `encoder` of `model.encoder.features.0.weight`: the part up to a module with such a name; empty where there is none.
 std::string_view image_network(std::string_view parameter) {
-  constexpr std::array<std::string_view, 5> words{"encoder", "backbone", "cnn", "extractor", "resnet"};
+  constexpr std::array<std::string_view, 6> words{"encoder",   "backbone", "cnn",
+                                                  "extractor", "resnet",   "feature_extractor"};
   for (std::size_t i = 0, dot = parameter.find('.'); dot != parameter.npos; i = dot + 1, dot = parameter.find('.', i))
     if (std::ranges::find(words, parameter.substr(i, dot - i)) != words.end()) return parameter.substr(0, dot);
   return {};
+}
+
+/// Paths, each with a dot behind it, of the largest modules whose batch norms all evaluate, in a model where others
+/// train.
+std::set<std::string> evaluated_networks(const Tape& tape) {
+  if (tape.exported.tells_frozen || tape.exported.recorded) return {};
+  std::vector<std::string> evaluating, training;
+  for (const Call& call : tape.calls) {
+    constexpr std::size_t mode = 5;
+    const auto* trains = call.op == "aten::batch_norm" && call.args.size() > mode && call.scope >= 0
+                             ? std::get_if<bool>(&call.args[mode].value)
+                             : nullptr;
+    if (trains)
+      (*trains ? training : evaluating).push_back(tape.scopes[static_cast<std::size_t>(call.scope)].path + ".");
+  }
+  std::set<std::string> found;
+  for (const std::string& path : training.empty() ? training : evaluating)
+    for (auto dot = path.find('.'); dot != path.npos; dot = path.find('.', dot + 1)) {
+      const std::string network = path.substr(0, dot + 1);
+      if (std::ranges::any_of(training, [&](const std::string& other) { return other.starts_with(network); })) continue;
+      found.insert(network);
+      break;
+    }
+  return found;
 }
 
 /// Parameters that may have come trained.
@@ -143,6 +170,10 @@ std::vector<ValueId> pretrained(const Tape& tape) {
     balance[image_network(v.name)] +=
         std::accumulate(v.sizes.begin(), v.sizes.end(), is_kernel(v) ? 1.0 : -1.0, std::multiplies<>());
   }
+  // An encoder beside a decoder of convolutions is trained with it; a backbone may be frozen below any head.
+  const auto may_come_trained = [&](std::string_view network) {
+    return !network.empty() && (!kernels_outside || !network.ends_with("encoder")) && balance.at(network) > 0;
+  };
   std::vector<ValueId> found;
   for (const ValueId id : tape.parameters) {
     const TapeValue& v = value_of(tape, id);
@@ -152,14 +183,14 @@ std::vector<ValueId> pretrained(const Tape& tape) {
     const std::string_view leaf = leaf_of(name);
     const bool places = leaf.starts_with("pos_") || leaf.starts_with("positional") || leaf == "pe";
     const bool shift = shifts.contains(name.substr(0, name.rfind('.'))) || (leaf == "scale" && v.sizes.empty());
-    if (v.requires_grad &&
-        (table || places || shift || (!network.empty() && !kernels_outside && balance.at(network) > 0)))
-      found.push_back(id);
+    if (v.requires_grad && (table || places || shift || may_come_trained(network))) found.push_back(id);
   }
   return found.size() < tape.parameters.size() ? found : std::vector<ValueId>();
 }
 
 }  // namespace
+
+bool has_evaluated_networks(const Tape& tape) { return !evaluated_networks(tape).empty(); }
 
 bool has_pretrained(const Tape& tape) { return !pretrained(tape).empty(); }
 
@@ -171,6 +202,18 @@ bool has_frozen_names(const Tape& tape) {
 }
 
 void freeze_by_name(Tape& tape) {
+  const std::set<std::string> networks =
+      tape.reading.evaluated_frozen ? evaluated_networks(tape) : std::set<std::string>();
+  std::int64_t frozen = 0;
+  for (const ValueId id : networks.empty() ? std::vector<ValueId>() : tape.parameters) {
+    TapeValue& v = tape.values[static_cast<std::size_t>(id.index)];
+    const bool inside = std::ranges::any_of(networks, [&](const std::string& n) { return v.name.starts_with(n); });
+    frozen += inside && v.requires_grad;
+    v.requires_grad = v.requires_grad && !inside;
+  }
+  if (frozen > 0)
+    tape.recovered.push_back({"frozen parameters", "networks that stay in evaluation mode while the model trains",
+                              frozen, Evidence::told_by_pattern, About::weights});
   if (tape.reading.pretrained)
     for (const ValueId id : pretrained(tape)) tape.values[static_cast<std::size_t>(id.index)].requires_grad = false;
   if (!tape.reading.frozen_names) return;

@@ -9,12 +9,16 @@ namespace memplan {
 /// model of no library that is known to make them.
 bool has_own_adapters(const Tape& tape);
 
+/// Whether the file does not tell what is frozen, and some modules stay in evaluation mode while the model trains, as
+/// their batch norms say: `self.backbone.eval()` in the model's own train(). Such networks came trained.
+bool has_evaluated_networks(const Tape& tape);
+
 /// Whether some of the parameters, and not all, stand in modules whose names say that they are run and not trained: a
 /// teacher, a target network, the VGG of a perceptual loss.
 bool has_frozen_names(const Tape& tape);
 
 /// Whether some of the parameters, and not all, may have come trained, in a model of no library: a network of
-/// convolutions that is called encoder or backbone, beside a rest without any; a table of words as wide as those of
+/// convolutions that is called backbone, or encoder beside a rest without any; a table of words as wide as those of
 /// GloVe and word2vec; positions, which may be sines. Such parts are often left as they are.
 bool has_pretrained(const Tape& tape);
 

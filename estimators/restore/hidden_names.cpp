@@ -216,9 +216,8 @@ void hold_in_lists_of_callers(const Tape& tape, const Frames& frames, const std:
 
 /// The line calls a method of the module's own: it may be one that looks into a cache first.
 bool calls_own_method(const Call& call) {
-  constexpr std::string_view own = "self.";
   const std::string_view text = parse_statement(call.source).value;
-  return std::ranges::any_of(called_in(text), [&](std::string_view name) { return name.starts_with(own); });
+  return std::ranges::any_of(called_in(text), [](std::string_view name) { return name.starts_with("self."); });
 }
 
 /// Calls that compute from weights alone what a method of the module gives.
@@ -283,6 +282,11 @@ class UnreadResults {
     return names && names->size() == 1 && read_[static_cast<std::size_t>(s)] > 1 ? frames_.end(frames_.parent(s)) : -1;
   }
 
+  /// `return list(self._collect(x).values())` of a module whose caller hands the list on: what had no names as well.
+  std::int32_t end_of_handed_list(std::int32_t s) const {
+    return frames_.parent(s) >= 0 && read_[static_cast<std::size_t>(s)] > 1 ? end_of_list(frames_.parent(s)) : -1;
+  }
+
  private:
   const std::vector<std::string>* names_of(std::int32_t s) const {
     const Scope& scope = tape_.scopes[static_cast<std::size_t>(s)];
@@ -314,25 +318,26 @@ bool fills_container(std::string_view source) {
 void hold_in_containers(const Frames& frames, const std::vector<ValueLife>& lives, std::vector<std::int32_t>& until) {
   for (std::size_t v = 0; v < lives.size(); ++v) {
     const ValueLife& l = lives[v];
-    if (l.born < 0) continue;
-    if (fills_container(frames.source_at(l.top, l.born))) until[v] = std::max(until[v], frames.end(l.top));
+    if (l.born >= 0 && fills_container(frames.source_at(l.top, l.born)))
+      until[v] = std::max(until[v], frames.end(l.top));
   }
 }
 
 void hold_in_unread_results(const Tape& tape, const Frames& frames, const std::vector<ValueLife>& lives,
                             std::vector<std::int32_t>& until) {
   const UnreadResults results(tape, frames, lives);
-  std::vector<std::pair<std::int32_t, std::int32_t>> ends;
-  for (std::size_t s = 0; s < tape.scopes.size(); ++s)
-    ends.emplace_back(results.end_of_objects(static_cast<std::int32_t>(s)),
-                      results.end_of_list(static_cast<std::int32_t>(s)));
+  std::vector<std::array<std::int32_t, 3>> ends;
+  for (std::int32_t s = 0; s < static_cast<std::int32_t>(tape.scopes.size()); ++s)
+    ends.push_back({results.end_of_objects(s), results.end_of_list(s), results.end_of_handed_list(s)});
   for (std::size_t v = 0; v < lives.size(); ++v) {
     const ValueLife& l = lives[v];
     if (l.born < 0 || l.top < 0) continue;
-    const auto [objects, list] = ends[static_cast<std::size_t>(l.top)];
+    const auto [objects, list, handed] = ends[static_cast<std::size_t>(l.top)];
     until[v] = std::max(until[v], objects);
-    if (list >= 0 && !frames.binding(frames.line(l.top, frames.line_of(l.top, l.born))).targets.empty())
-      until[v] = std::max(until[v], list);
+    if (std::max(list, handed) < 0) continue;
+    const Line& line = frames.line(l.top, frames.line_of(l.top, l.born));
+    if (list >= 0 && !frames.binding(line).targets.empty()) until[v] = std::max(until[v], list);
+    if (handed >= 0 && frames.text(l.top, line).starts_with("return ")) until[v] = std::max(until[v], handed);
   }
 }
 

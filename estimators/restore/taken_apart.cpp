@@ -293,12 +293,14 @@ std::optional<Whole> index_add_at(const OneLine& line, const std::vector<bool>& 
   const auto* indices = std::get_if<Arg::List>(&put->args[1].value);
   const auto* accumulate = std::get_if<bool>(&put->args[3].value);
   const ValueId into = value_at(*put, 0), source = value_at(*put, 2);
-  if (!indices || indices->size() != 1 || !std::holds_alternative<ValueId>(indices->front().value) || !accumulate ||
+  if (!indices || indices->empty() || !std::holds_alternative<ValueId>(indices->back().value) ||
+      !std::all_of(indices->begin(), indices->end() - 1, [](const Arg& all) { return all.is_none(); }) || !accumulate ||
       !*accumulate || !into.valid() || !source.valid() || !zeros[static_cast<std::size_t>(into.index)])
     return std::nullopt;
   const bool own = line.reads_of(into) == 1;
+  const auto dim = static_cast<std::int64_t>(indices->size()) - 1;
   return line.whole(1, own ? "aten::index_add_" : "aten::index_add",
-                    {put->args[0], {std::int64_t{0}}, indices->front(), put->args[2]});
+                    {put->args[0], {dim}, indices->back(), put->args[2]});
 }
 
 bool makes_zeros(std::string_view op) {

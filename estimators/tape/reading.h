@@ -55,6 +55,7 @@ struct Reading {
   bool falling_addresses = false;  ///< the driver hands out segments from the top (torch/allocator/device_memory.h)
   bool numbers_on_host = false;    ///< tensors made from numbers are on the CPU where nothing says where they are
   bool own_adapters = true;        ///< beside low-rank adapters of the model's own all else is frozen
+  bool evaluated_frozen = true;    ///< networks that stay in evaluation mode while the rest trains are not trained
   bool frozen_names = false;       ///< networks with names such as "teacher" are not trained
   bool pretrained = false;         ///< encoders of images, tables of words and positions are not trained
   bool own_checkpoints = false;    ///< stretches that the model checkpoints by itself run again in the backward pass

@@ -138,6 +138,7 @@ struct Exported {
   bool in_eval = false;      ///< seen in evaluation mode
   bool in_dtype = false;     ///< seen with the weights in the setup's dtype
   Bytes folded_away;         ///< small tensors that an optimizer worked out or merged: off by as much
+  Bytes merged_parameters;   ///< small ones of them that are equal to another module's, which may be one with it
   bool tells_frozen = true;  ///< the file says which parameters want no gradients
   bool keeps_casts = false;  ///< conversions that do nothing are calls too, with who asked for them
   /// Results of conversions to fp32, or to the dtype of some tensor: nothing says which.

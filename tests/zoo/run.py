@@ -47,6 +47,15 @@ def table(rows, routes, setups):
                 print(f"| {route} | {setup or 'all'} | " + " | ".join(totals.cells(totals.totals(chosen))) + " |")
 
 
+def distances(rows, routes, setups):
+    """How far the requested truths are outside of their ranges, above `high` (+) or below `low` (-): a distribution, no names."""
+    for route in routes:
+        for setup in setups:
+            off = sorted(totals.distance(r) for r in rows if r["route"] == route and r["setup"] == setup and r.get("outside_requested"))
+            if off:
+                print(f"{route} {setup}: outside by " + ", ".join(f"{100 * d:+.3f} %" for d in off))
+
+
 def missing(half, routes):
     """Of the models that were drawn: how many are not compared, and why."""
     infos, truths = store.infos(), store.truths()
@@ -126,6 +135,7 @@ def main():
     if a.half == "open":
         listed(rows)
     table(rows, routes, setups)
+    distances(rows, routes, setups)
     missing(a.half, routes)
     if a.history:
         import history

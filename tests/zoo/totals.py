@@ -79,6 +79,12 @@ def row(program, name, route, setup, info, truth):
     return found
 
 
+def distance(row):
+    """How far the requested truth is above `high` (positive) or below `low` (negative), as a share of it."""
+    truth, low, high = (row[f"{k}_requested"] for k in ("truth", "low", "high"))
+    return max(0, truth - high) / truth - max(0, low - truth) / truth
+
+
 def quantile(values, q):
     values = sorted(values)
     return values[min(len(values) - 1, int(q * len(values)))]

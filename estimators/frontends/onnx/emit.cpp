@@ -1,5 +1,8 @@
 #include "estimators/frontends/onnx/emit.h"
 
+#include <algorithm>
+
+#include "estimators/frontends/onnx/metadata.h"
 #include "estimators/frontends/onnx/single_node.h"
 #include "estimators/frontends/onnx/table.h"
 #include "estimators/setup/setup.h"
@@ -21,6 +24,17 @@ bool is_parameter_name(std::string_view name) {
 }
 
 }  // namespace
+
+bool Emit::norm_trains(const GraphNode& node) const {
+  const auto says = [](const GraphNode& n, std::string_view form) {
+    return note_at(n.metadata, fx_node_key).find(form) != std::string_view::npos;
+  };
+  if (!training() || !says(node, "batch_norm_legit_no_training")) return training();
+  if (!some_norms_train_)
+    some_norms_train_ = std::ranges::any_of(inferred.graph().nodes,
+                                            [&](const GraphNode& n) { return says(n, "batch_norm_legit_functional"); });
+  return !*some_norms_train_;
+}
 
 Arg list_of(const Sizes& numbers) {
   Arg::List list;

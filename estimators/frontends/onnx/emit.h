@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,6 +29,9 @@ class Emit {
       : inferred(inferred), setup(setup), values(values), tape(tape) {}
 
   bool training() const;
+  /// Whether a batch norm trains. In a file where the texts of some say so, those whose texts say otherwise evaluate in
+  /// training as well; in any other file all do what the model does.
+  bool norm_trains(const GraphNode& node) const;
 
   /// The tensor behind a value; contents that no call makes become a constant of the tape.
   ValueId tensor(GraphValueId id);
@@ -56,6 +60,9 @@ class Emit {
   std::int32_t scope = -1;                                             ///< of the calls made next
   std::vector<SameTypeCast> same_type_casts;                           ///< by value; empty where nobody looked
   std::map<std::pair<std::string, std::string>, std::int64_t> counts;  ///< (op, from) -> how often
+
+ private:
+  mutable std::optional<bool> some_norms_train_;  ///< by the texts of the file; not looked for yet
 };
 
 /// Whether a value is one number that stands for a Python number: a constant of the graph or folded arithmetic, no

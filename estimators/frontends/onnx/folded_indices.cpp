@@ -17,13 +17,17 @@ const GraphNode* maker_in(const Graph& g, const FxGroup& group, GraphValueId id)
   return nullptr;
 }
 
-/// The values that are stacked to the indices which the group's last step reads.
+/// The values that are stacked to the indices which the group's last step reads; a lone one has a dimension of one
+/// more.
 std::vector<GraphValueId> stacked_of(const Graph& g, const FxGroup& group) {
   for (const std::int32_t n : group.nodes) {
     const GraphNode& step = g.nodes[static_cast<std::size_t>(n)];
     if ((step.op_type != "GatherND" && step.op_type != "ScatterND") || step.inputs.size() < 2) continue;
     const GraphNode* made = maker_in(g, group, step.inputs[1]);
     if (made && made->op_type == "Concat") return made->inputs;
+    if (const auto lone = g.initializers.find(step.inputs[1]);
+        lone != g.initializers.end() && !lone->second.sizes.empty() && lone->second.sizes.back() == 1)
+      return {lone->first};
   }
   return {};
 }

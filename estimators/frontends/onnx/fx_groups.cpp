@@ -261,6 +261,7 @@ class GroupMatcher {
       });
       for (const auto& [i, sizes] : reshapes) c.args[i] = {e.call("aten::reshape", {c.args[i], list_of(sizes)})};
       if (c.op != "aten::clone" || !c.kwargs.empty() || !asks_for_copy(v.node(last))) rewrite(c, e.setup);
+      if (c.op == "aten::batch_norm" && c.args.size() > 5) c.args[5] = {e.norm_trains(v.node(last))};
       e.call_for(v.at(last), std::move(c.op), std::move(c.args), std::move(c.kwargs));
     };
     return f;

@@ -170,6 +170,35 @@ std::unordered_map<std::string, std::int32_t> Values::small_buffers() const {
   return found;
 }
 
+/// `repeat(F.pad(self.weight, …))`, worked out ahead of the run: the parameter is taken to be as large as what came of
+/// it, with a gradient and two states, and may be much smaller.
+void Values::note_resized() {
+  Effect off;
+  std::int64_t count = 0;
+  std::string_view first;
+  for (const auto& [id, name] : folded_parameters_) {
+    const auto keeps_size = [&](std::string_view from) {
+      return from.starts_with("val_") || line_of_target_.contains(from) || folded_op(from);
+    };
+    if (std::ranges::all_of(folded_from(graph_, id), keeps_size)) continue;
+    const StoredTensor& t = graph_.initializers.at(id);
+    off.below += bytes_of(t.dtype, t.sizes) * 4;
+    if (count++ == 0 || name < first) first = name;
+  }
+  if (count > 0)
+    tape_.notes.push_back({"MP004",
+                           fmt::format("{} parameters are in the file only as what the export worked out of them "
+                                       "('{}'{}); they are taken to be as large",
+                                       count, first, count > 1 ? " …" : ""),
+                           Evidence::assumed,
+                           About::weights,
+                           {},
+                           {},
+                           -1,
+                           1,
+                           off});
+}
+
 void Values::finish() {
   std::vector<std::string> lost;
   std::vector<std::size_t> unread;
@@ -214,6 +243,7 @@ void Values::finish() {
                            -1,
                            1,
                            bound_of(lost)});
+  note_resized();
   auto order = [&](std::vector<ValueId>& list) {
     std::stable_sort(list.begin(), list.end(), [&](ValueId a, ValueId b) {
       const auto pa = position_.find(a.index), pb = position_.find(b.index);

@@ -91,23 +91,47 @@ class Turns {
   }
 
   std::optional<Graph> run() {
-    for (const FxGroup& group : program_.groups)
-      if (group.name >= 0 && group.nodes.size() == 1 && !group.text.args.empty()) look(group);
+    for (const FxGroup& group : program_.groups) {
+      if (group.name < 0 || group.text.args.empty()) continue;
+      if (group.nodes.size() == 1) look(group);
+      if (group.text.target == "torch.ops.aten.slice_scatter.default") look_inside(group);
+    }
     if (out_) insert_nodes(out_->nodes, before_);
     return std::move(out_);
   }
 
  private:
   void look(const FxGroup& group) {
-    const std::size_t last = at(group.nodes[0]);
-    const GraphNode& node = graph_.nodes[last];
+    const GraphNode& node = graph_.nodes[at(group.nodes[0])];
     const Axes joined = axes_of(node, group.text);
     const auto* read = std::get_if<ValueId>(&group.text.args[0].value);
     if (joined.empty() || !read || node.inputs.size() != 1 || node.inputs[0] < 0) return;
+    if (const auto second = axes_of(group.text, joined.size())) part(at(group.nodes[0]), joined, *second, *read);
+  }
+
+  /// `y[:, :-1, :n] = x`, a write into a slice of a slice: each is made with its dimension turned to the front.
+  void look_inside(const FxGroup& group) {
+    for (const std::int32_t n : group.nodes) {
+      const GraphNode& node = graph_.nodes[at(n)];
+      const Axes joined = axes_of(node, group.text);
+      const auto dim = group.text.args.size() > 2 ? axis_of(group.text.args[2], joined.size()) : std::nullopt;
+      if (joined.empty() || !dim || node.inputs.size() != 1 || node.inputs[0] < 0) continue;
+      Axes second = in_order(joined.size());
+      std::swap(second[0], second[*dim]);
+      for (std::size_t i = 0; i < 2; ++i) {
+        const auto* read = std::get_if<ValueId>(&group.text.args[i].value);
+        const FxGroup* call = read ? named_[at(read->index)] : nullptr;
+        if (call && call->nodes.back() == maker_[at(node.inputs[0])]) part(at(n), joined, second, *read);
+      }
+    }
+  }
+
+  /// Parts a node that turns by `joined` into one that turns what the name `read` was to hold, and one by `second`.
+  void part(std::size_t last, const Axes& joined, const Axes& second, ValueId read) {
+    const GraphNode& node = graph_.nodes[last];
     const std::int32_t made = maker_[at(node.inputs[0])];
-    const auto second = axes_of(group.text, joined.size());
-    const auto first = second ? first_of(joined, *second) : std::nullopt;
-    const FxGroup* call = named_[at(read->index)];
+    const auto first = first_of(joined, second);
+    const FxGroup* call = named_[at(read.index)];
     // The call must end where its result was to be turned; one that nothing is left of turned what is read.
     if (made < 0 || !first || (call && call->nodes.back() != made)) return;
     GraphNode turn;
@@ -117,7 +141,7 @@ class Turns {
     turn.attributes["perm"] = *first;
     turn.inputs = node.inputs;
     GraphValue value;
-    value.name = program_.names[at(read->index)];
+    value.name = program_.names[at(read.index)];
     value.dtype = graph_.values[at(node.inputs[0])].dtype;
     if (!call && !tell(turn, value, *first, made)) return;
     if (!out_) out_ = graph_;
@@ -126,7 +150,7 @@ class Turns {
     GraphNode& changed = out_->nodes[last];
     changed.op_type = "Transpose";
     changed.inputs = turn.outputs;
-    changed.attributes["perm"] = *second;
+    changed.attributes["perm"] = second;
     before_[at(made) + 1].push_back(std::move(turn));
   }
 

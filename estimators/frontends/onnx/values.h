@@ -103,6 +103,7 @@ class Values {
   bool runs(const std::string& stage) const;
   void add_like_named(const std::vector<std::size_t>& lines, std::vector<std::string>& lost);
   Effect bound_of(const std::vector<std::string>& lost) const;
+  void note_resized();
   ValueId add_initializer(GraphValueId id, const StoredTensor& tensor, ValueKind kind, std::string name);
 
   const Graph& graph_;

@@ -24,7 +24,7 @@ bool lower_batch_norm(const At& at, Emit& e) {
               e.optional(at, 2),
               e.optional(at, 3),
               e.optional(at, 4),
-              {e.training()},
+              {e.norm_trains(at.node)},
               {momentum},
               {at.real("epsilon", 1e-5)},
               {true}});

@@ -59,30 +59,37 @@ std::optional<DType> dtype_at(const Args& a, std::size_t i) {
   return a.none(i) ? std::nullopt : std::optional(a.dtype_or(i, DType::float32));
 }
 
+/// feature_dropout draws for whole channels.
+Tensor noise_of(Run& r, const Args& a, const Tensor& x) {
+  Dims shape = x->sizes;
+  if (a.op().find("feature") != std::string_view::npos)
+    for (int i = 2; i < shape.size(); ++i) shape[i] = 1;
+  return shape == x->sizes ? r.empty_like(x) : r.empty(shape, x->dtype);
+}
+
+/// The alpha kinds also shift what is dropped by a second tensor (native/Dropout.cpp, _dropout_impl).
+Tensor shift_of(Run& r, const Args& a, const Tensor& noise) {
+  return a.op().find("alpha") != std::string_view::npos ? r.empty_like(noise) : Tensor();
+}
+
 ValueList run_dropout_(Run& r, Args& a) {
   Tensor x = a.tensor(0);
   if (!a.boolean(2) || a.number(1) == 0) return {x};
   // In place there is no fused kernel: noise of the full dtype, multiplied in; the noise is kept.
-  Tensor noise = r.empty_like(x);
+  Tensor noise = noise_of(r, a, x);
+  const Tensor shift = shift_of(r, a, noise);
   Node* node = r.record({x}, {}, [](Run& r, Node&, TensorList& g) { return TensorList{r.empty_like(g[0])}; });
   r.save(node, noise);
   r.rebase(x, node);
   return {x};
 }
 
-/// feature_dropout draws for whole channels; the alpha kinds also shift what is dropped by a second tensor.
 ValueList run_noise_dropout(Run& r, Args& a) {
   Tensor x = a.tensor(0);
   if (!a.boolean(2) || a.number(1) == 0) return {x};
-  Dims shape = x->sizes;
-  if (a.op().find("feature") != std::string_view::npos)
-    for (int i = 2; i < shape.size(); ++i) shape[i] = 1;
-  const bool alpha = a.op().find("alpha") != std::string_view::npos;
-  Tensor noise = shape == x->sizes ? r.empty_like(x) : r.empty(shape, x->dtype);
-  Tensor shift = alpha ? r.empty_like(noise) : Tensor();
-  Tensor y = op::mul(r, x, noise);
-  shift.reset();
-  return {y};
+  Tensor noise = noise_of(r, a, x);
+  const Tensor shift = shift_of(r, a, noise);
+  return {op::mul(r, x, noise)};
 }
 
 }  // namespace
@@ -112,7 +119,9 @@ void register_softmax(OpTable& t) {
     if (!mask) mask = r.empty_like(y, DType::boolean);
     return {y, mask};
   });
-  t.add("aten::dropout_", "input, p, train", run_dropout_);
+  for (const char* n :
+       {"aten::dropout_", "aten::feature_dropout_", "aten::alpha_dropout_", "aten::feature_alpha_dropout_"})
+    t.add(n, "input, p, train", run_dropout_);
   for (const char* n : {"aten::feature_dropout", "aten::alpha_dropout", "aten::feature_alpha_dropout"})
     t.add(n, "input, p, train", run_noise_dropout);
 }
