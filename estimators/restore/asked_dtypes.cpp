@@ -57,6 +57,31 @@ std::string named_by_fact(const Tape& tape, const Call& call) {
              : fact->detail.substr(space + 1);
 }
 
+/// "score" of `torch.softmax(score, dim=-1, dtype=dtype)`: the frame has noted a dtype in a line without an op, and
+/// asks for it since the score was converted in between. It is the score's own, as it was made. Empty where the line
+/// asks for another one.
+std::string named_by_argument(const Call& call) {
+  if (!has_third_dtype(call)) return {};
+  const std::string_view line = call.source;
+  constexpr std::string_view asks = "dtype=", op = "softmax(";
+  const auto at = line.find(asks), open = line.find(op);
+  if (at == line.npos || open == line.npos || open > at) return {};
+  const std::string_view type = line.substr(at + asks.size()), argument = line.substr(open + op.size());
+  const auto name_in = [](std::string_view text) {
+    return text.substr(0, static_cast<std::size_t>(std::ranges::find_if_not(text, in_name) - text.begin()));
+  };
+  const std::string_view noted = name_in(type), name = name_in(argument);
+  return !noted.empty() && type.substr(noted.size()).starts_with(')') && argument.substr(name.size()).starts_with(',')
+             ? std::string(name)
+             : std::string();
+}
+
+/// The name whose first tensor in its frame has the dtype that the call asks for.
+std::string named_first(const Tape& tape, const Call& call) {
+  std::string by_fact = named_by_fact(tape, call);
+  return by_fact.empty() ? named_by_argument(call) : by_fact;
+}
+
 /// What a line converts its whole result to.
 struct ConvertedTo {
   std::string name;   ///< "v" of `q = rotate(q, rope).type_as(v)` and of `return rotate(q).to(v.dtype)`
@@ -129,7 +154,7 @@ class Names {
     for (std::size_t i = 0; i < tape.calls.size(); ++i) {
       const std::string name = asked_of(tape.calls[i]);
       if (!name.empty()) wanted_.emplace(tape.calls[i].scope, name);
-      if (std::string first = named_by_fact(tape, tape.calls[i]); !first.empty())
+      if (std::string first = named_first(tape, tape.calls[i]); !first.empty())
         wanted_.emplace(tape.calls[i].scope, std::move(first));
       want(tape.calls[i].scope, tape.calls[i].source);
       in_scope_[tape.calls[i].scope].push_back(i);
@@ -345,7 +370,7 @@ void follow_asked_dtypes(Tape& tape) {
     Call& call = tape.calls[i];
     names.begins(call);
     if (const auto end = line_end(tape, i, names)) ends.push_back(*end);
-    const std::string name = asked_of(call), first = named_by_fact(tape, call);
+    const std::string name = asked_of(call), first = named_first(tape, call);
     const ValueId like = !first.empty() ? names.held_first(i, first) : !name.empty() ? names.held(i, name) : ValueId{};
     if (like.valid()) {
       for (auto& [kind, arg] : call.kwargs)

@@ -20,6 +20,7 @@
 #include "estimators/restore/returned_lists.h"
 #include "estimators/restore/returned_weights.h"
 #include "estimators/restore/statement.h"
+#include "estimators/restore/tuple_names.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan {
@@ -270,21 +271,6 @@ Until read_by_functions(const Tape& tape, const Frames& frames) {
   return until;
 }
 
-/// `x.sort(dim=1)[0]`: the tuple goes with the element that nobody takes. Not of the call with which a line of several
-/// targets ends, `_, i = x.topk(4)[0].mean(-1).topk(2)`: it gives them all. `last`: that is the call.
-bool takes_one_element(const Call& call, bool last, const std::vector<std::vector<std::string>>& targets) {
-  const std::string_view source = call.source;
-  if (call.outputs.size() < 2) return false;
-  const bool several = last && !targets.empty() && targets[0].size() > 1;
-  if (several && !source.substr(0, source.find("  #")).ends_with(']')) return false;
-  for (auto at = source.find(")["); at != source.npos; at = source.find(")[", at + 1)) {
-    const auto digit = at + 2 + (source.substr(at + 2).starts_with('-') ? 1 : 0);
-    const auto end = source.find_first_not_of("0123456789", digit);
-    if (end != source.npos && end > digit && source[end] == ']') return true;
-  }
-  return false;
-}
-
 /// How many there are.
 std::int64_t keep_states(Tape& tape, const std::vector<bool>& states) {
   for (std::size_t v = 0; v < states.size(); ++v)
@@ -348,30 +334,21 @@ void mark_last_uses(Tape& tape) {
               looped = held_by_lists_of_loops(tape, frames, lives);
   const std::int64_t by_method = keep_states(tape, states_of_methods(tape, frames, lives));
   std::int64_t by_function = 0, by_line = 0, by_tuple = 0;
-  // Values are numbered in the order of the calls that make them, so the results of a line come in the order in which
-  // it computes them: the first goes to its first target.
-  std::map<std::pair<std::int32_t, std::size_t>, std::size_t> results;
+  const std::vector<std::int32_t> places = places_among_names(tape, frames, lines, lives, settled);
   for (std::size_t v = 0; v < lives.size(); ++v) {
     const ValueLife& l = lives[v];
     if (l.born < 0) continue;
     std::int32_t until = settled[v];
     const std::size_t at = frames.line_of(l.top, l.born);
     const Line& line = frames.line(l.top, at);
-    // A value that its line made and used up was a temporary; the others got the line's names.
-    const bool outlives = l.kept || until > line.last;
-    // What a dict has and nobody reads is a mask that is made while the program is traced only.
-    const auto& targets = frames.binding(line).targets;
-    const bool entry = !targets.empty() && is_dict_key(targets[0][0]);
-    const Call& made_by = maker(tape, l);
-    const bool dropped = !outlives && settled[v] == l.born && takes_one_element(made_by, l.born == line.last, targets);
-    const bool result = outlives || (!entry && !dropped && frames.settled(l.top, made_by.scope, l.born) == line.last);
-    if (is_held_by_function(tape, frames, line, l.born, made_by.op)) until = std::max(until, line.last), ++by_function;
+    if (is_held_by_function(tape, frames, line, l.born, maker(tape, l).op))
+      until = std::max(until, line.last), ++by_function;
     if (read[v] > until) until = read[v], ++by_function;
     const std::int32_t without_names = until;
     until = std::max({until, returned_by_name(tape, frames, l), returned_by_class(tape, frames, l), listed[v],
                       collected[v], cached[v], others[v], in_lists[v], looped[v]});
-    if (result) {
-      const std::int32_t bound = frames.rebound(l.top, at, results[{l.top, at}]++);
+    if (places[v] >= 0) {
+      const std::int32_t bound = frames.rebound(l.top, at, static_cast<std::size_t>(places[v]));
       until = std::max(until, turns[v] < 0 ? bound : std::min(bound, turns[v]));
       const std::int32_t end = frames.collected(l.top, at, {static_cast<std::int32_t>(v)});
       if (end > until && !writes_to_tensor(tape, l.top, line)) until = end;

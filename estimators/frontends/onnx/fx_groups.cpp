@@ -261,7 +261,6 @@ class GroupMatcher {
       });
       for (const auto& [i, sizes] : reshapes) c.args[i] = {e.call("aten::reshape", {c.args[i], list_of(sizes)})};
       if (c.op != "aten::clone" || !c.kwargs.empty() || !asks_for_copy(v.node(last))) rewrite(c, e.setup);
-      if (c.op == "aten::batch_norm" && c.args.size() > 5) c.args[5] = {e.norm_trains(v.node(last))};
       e.call_for(v.at(last), std::move(c.op), std::move(c.args), std::move(c.kwargs));
     };
     return f;
@@ -314,6 +313,7 @@ class GroupMatcher {
       const auto it = name && id ? again_.find(program_.names[at(name->index)]) : again_.end();
       if (it == again_.end()) return;
       out.emplace_back(id->index, it->second);
+      if (indices_.contains(id->index)) names_.erase(it->first);  // the next call may have it in another form
       again_.erase(it);
     };
     for (std::size_t i = 0; i < call.args.size() && i < group.text.args.size(); ++i) {
