@@ -176,6 +176,36 @@ TEST_CASE("a turn that the next one undoes comes back, with the copy between the
   CHECK(turned == std::vector<std::int64_t>{0, 3, 1, 2});
 }
 
+TEST_CASE("a write into a slice of a slice turns what the inner write has made back first") {
+  // y[:, :3, 2:4] = x: each write has its dimension turned to the front, and the turn back is one with the next.
+  Builder b;
+  b.input("y", {-1, 4, 8}).input("x", {-1, 3, 2});
+  b.integers("rows", {2, 3}).integers("places", {0, 1, 2});
+  const std::string inner = "slice_scatter.default](args = (%slice_1, %x, 2, 2, 4)",
+                    outer = "slice_scatter.default](args = (%y, %slice_scatter, 1, 0, 3)";
+  const auto turn = [&](const std::string& from, const std::string& to, std::initializer_list<std::int64_t> axes,
+                        const std::string& name, const std::string& text) {
+    auto& n = b.node("Transpose", {from}, {to});
+    Builder::attribute(n, "perm", axes);
+    noted(n, name, text, "block");
+  };
+  b.integers("starts", {0}).integers("ends", {3}).integers("axes", {1});
+  noted(b.node("Slice", {"y", "starts", "ends", "axes"}, {"slice_1"}), "slice_1", "slice.Tensor](args = (%y, 1, 0, 3)",
+        "block");
+  turn("slice_1", "a", {2, 1, 0}, "slice_scatter", inner);
+  turn("x", "b", {2, 1, 0}, "slice_scatter", inner);
+  noted(b.node("ScatterND", {"a", "rows", "b"}, {"c"}), "slice_scatter", inner, "block");
+  turn("y", "d", {1, 0, 2}, "slice_scatter_1", outer);
+  turn("c", "e", {1, 2, 0}, "slice_scatter_1", outer);  // [2, 1, 0], and [1, 0, 2]
+  noted(b.node("ScatterND", {"d", "places", "e"}, {"f"}), "slice_scatter_1", outer, "block");
+  turn("f", "slice_scatter_1", {1, 0, 2}, "slice_scatter_1", outer);
+  b.output("slice_scatter_1");
+  const auto tape = b.tape(with_batch(2));
+  REQUIRE(tape.ok());
+  CHECK(count(*tape, "aten::slice_scatter") + count(*tape, "aten::copy_") == 2);
+  CHECK(count(*tape, "aten::index_put") == 0);
+}
+
 TEST_CASE("numbers of names tell which calls are lost") {
   Builder b;
   b.input("x", {-1, 8});

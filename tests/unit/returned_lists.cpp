@@ -92,3 +92,22 @@ TEST_CASE("a line that calls several modules of one class, each inside of the ne
   CHECK(let_go_after(calls("x = self.layer2(self.layer1(x))", "layer2"), "a") == 2);
   CHECK(let_go_after(calls("x = self.layers[i](x)", "layer2"), "a") == 1);
 }
+
+TEST_CASE("of a tuple that a module returns the lines tell which name holds what") {
+  // `x, gate = self.norm(x, t)` returns first what it makes last.
+  const std::string two =
+      "scope 1 norm N in 0 at \"m.py:1 normed, gate = self.norm(x, t)\"\n"
+      "%g = aten::exp(%y) in 1\n%n = aten::tanh(%x) in 1\n"
+      "%k = aten::sin(%g) in 0 at \"m.py:2 k = gate.sin()\"\n"
+      "%m = aten::mul.Tensor(%n, %k) in 0 at \"m.py:3 m = self.mix(\"\n"
+      "%o = aten::cos(%m) in 0 at \"m.py:4 normed = m.cos()\"\n"
+      "%p = aten::sin(%o) in 0 at \"m.py:5 p = normed.sin()\"\n"
+      "%out = aten::exp(%p) in 0 at \"m.py:6 return p.exp()\"\nreturn %out\n";
+  CHECK(let_go_after(two, "n") == 4);  // `normed` gets another value there
+  CHECK(let_go_after(two, "g") == 6);  // `gate` is never bound again
+  // Where no line has one of the names alone, they go in the order in which results are made.
+  std::string other = two;
+  const std::string line = "k = gate.sin()";
+  other.replace(other.find(line), line.size(), "k = normed.sin() + gate");
+  CHECK(let_go_after(other, "g") == 4);
+}

@@ -241,6 +241,10 @@ TEST_CASE("what is added to zeros by index is index_add, in place where the zero
   CHECK(ops_of(shared) == Ops{"aten::zeros", "aten::index_add", "aten::index_add"});
   const Tape written = whole(zeros + "%s = aten::index_put(%z, [%i], %x, False) in 0\nreturn %s\n");
   CHECK(ops_of(written) == Ops{"aten::zeros", "aten::index_put"});
+  const Tape columns = whole("input %j int64 [4]\n%z = aten::zeros([2, 5], dtype=float32) in 0\n" +
+                             std::string("%s = aten::index_put(%z, [None, %j], %x, True) in 0\nreturn %s\n"));
+  REQUIRE(ops_of(columns) == Ops{"aten::zeros", "aten::index_add_"});
+  CHECK(std::get<std::int64_t>(columns.calls[1].args[1].value) == 1);
   // A .pt2 file of the training dialect has the program's own calls.
   Tape kept = from_text("input %x float32 [2, 4]\ninput %i int64 [2]\nscope 0 \"\" M\n" +
                         std::string("%z = aten::zeros([3, 4], dtype=float32) in 0\n") +

@@ -35,7 +35,9 @@ def programs(c):
         c.simple(f"dropout off {dt}", "dropout", x, 0.1, False, before="mul.Tensor")
         c.simple(f"dropout 0 {dt}", "dropout", x, 0.0, True, before="mul.Tensor")
         c.simple(f"dropout 1 {dt}", "dropout", x, 1.0, True)
-        c.simple(f"dropout_ {dt}", "dropout_", x, 0.1, True, before="mul.Tensor")
+        for op in ("dropout_", "alpha_dropout_", "feature_alpha_dropout_"):
+            c.simple(f"{op} {dt}", op, x, 0.1, True, before="mul.Tensor")
+        c.simple(f"feature_dropout_ {dt}", "feature_dropout_", T(dt, 4, 8, 16, 16), 0.1, True, before="mul.Tensor")
         c.simple(f"dropout without grad {dt}", "dropout", T(dt, 4, 64, 128, grad=False), 0.1, True)
         c.simple(f"dropout transposed {dt}", "dropout", T(dt, 4, 64, 128, strides=[8192, 1, 64]), 0.1, True)
         sdpa(c, "plain", dt)
