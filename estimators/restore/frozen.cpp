@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "estimators/facts/libraries.h"
+#include "estimators/restore/judging_networks.h"
 #include "estimators/restore/passes.h"
 #include "estimators/tape/uses.h"
 
@@ -100,12 +101,6 @@ bool in_frozen_name(std::string_view parameter) {
   return false;
 }
 
-bool may_be_frozen(const TapeValue& v) { return v.requires_grad && in_frozen_name(v.name); }
-
-}  // namespace
-
-namespace {
-
 const TapeValue& value_of(const Tape& tape, ValueId id) { return tape.values[static_cast<std::size_t>(id.index)]; }
 
 bool is_library(const Tape& tape) {
@@ -188,6 +183,18 @@ std::vector<ValueId> pretrained(const Tape& tape) {
   return found.size() < tape.parameters.size() ? found : std::vector<ValueId>();
 }
 
+/// Parameters of networks that people run and do not train: by their names, or since they judge what others make.
+std::vector<ValueId> not_trained(const Tape& tape) {
+  const std::set<std::string> judges = is_library(tape) ? std::set<std::string>() : judging_networks(tape);
+  std::vector<ValueId> found;
+  for (const ValueId id : tape.parameters) {
+    const TapeValue& v = value_of(tape, id);
+    const bool judging = std::ranges::any_of(judges, [&](const std::string& j) { return v.name.starts_with(j); });
+    if (v.requires_grad && (judging || in_frozen_name(v.name))) found.push_back(id);
+  }
+  return found;
+}
+
 }  // namespace
 
 bool has_evaluated_networks(const Tape& tape) { return !evaluated_networks(tape).empty(); }
@@ -195,10 +202,10 @@ bool has_evaluated_networks(const Tape& tape) { return !evaluated_networks(tape)
 bool has_pretrained(const Tape& tape) { return !pretrained(tape).empty(); }
 
 bool has_frozen_names(const Tape& tape) {
-  const auto may = [&](ValueId id) { return may_be_frozen(tape.values[static_cast<std::size_t>(id.index)]); };
+  if (tape.exported.tells_frozen || tape.exported.recorded) return false;
   // Where all of it had such a name, nothing would be trained.
-  return !tape.exported.tells_frozen && !tape.exported.recorded && std::ranges::any_of(tape.parameters, may) &&
-         !std::ranges::all_of(tape.parameters, may);
+  const std::size_t count = not_trained(tape).size();
+  return count > 0 && count < tape.parameters.size();
 }
 
 void freeze_by_name(Tape& tape) {
@@ -216,9 +223,8 @@ void freeze_by_name(Tape& tape) {
                               frozen, Evidence::told_by_pattern, About::weights});
   if (tape.reading.pretrained)
     for (const ValueId id : pretrained(tape)) tape.values[static_cast<std::size_t>(id.index)].requires_grad = false;
-  if (!tape.reading.frozen_names) return;
-  for (const ValueId id : tape.parameters)
-    if (TapeValue& v = tape.values[static_cast<std::size_t>(id.index)]; may_be_frozen(v)) v.requires_grad = false;
+  if (tape.reading.frozen_names)
+    for (const ValueId id : not_trained(tape)) tape.values[static_cast<std::size_t>(id.index)].requires_grad = false;
 }
 
 }  // namespace memplan

@@ -13,8 +13,8 @@ bool has_own_adapters(const Tape& tape);
 /// their batch norms say: `self.backbone.eval()` in the model's own train(). Such networks came trained.
 bool has_evaluated_networks(const Tape& tape);
 
-/// Whether some of the parameters, and not all, stand in modules whose names say that they are run and not trained: a
-/// teacher, a target network, the VGG of a perceptual loss.
+/// Whether some of the parameters, and not all, stand in modules whose names say that they are run and not trained, a
+/// teacher, a target network, the VGG of a perceptual loss, or which judge what others make (judging_networks.h).
 bool has_frozen_names(const Tape& tape);
 
 /// Whether some of the parameters, and not all, may have come trained, in a model of no library: a network of

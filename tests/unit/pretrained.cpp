@@ -82,3 +82,31 @@ TEST_CASE("a network that stays in evaluation mode while others train came train
   CHECK_FALSE(has_evaluated_networks(tape_of("False", "False")));
   CHECK_FALSE(has_evaluated_networks(tape_of("True", "True")));
 }
+
+TEST_CASE("a network that reads what another one makes, and what the model is given, judges it") {
+  const auto tape_of = [](const std::string& second) {
+    Tape tape = from_text(
+        "input %x float32 [4, 8]\ninput %goal float32 [4, 8]\nparameter %net.weight float32 [8, 8]\n"
+        "parameter %look.weight float32 [8, 8]\nscope 0 \"\" M\nscope 1 net N in 0\n"
+        "scope 2 look L in 0\nscope 3 look L in 0 call 1\n"
+        "%made = aten::mm(%x, %net.weight) in 1\n"
+        "%mine = aten::mm(%made, %look.weight) in 2\n"
+        "%theirs = aten::mm(%" +
+        second + ", %look.weight) in 3\n%d = aten::sub.Tensor(%mine, %theirs) in 0\nreturn %d\n");
+    tape.exported.tells_frozen = false;
+    tape.reading.frozen_names = true;
+    return tape;
+  };
+  const auto trained_in = [](Tape tape) {
+    freeze_by_name(tape);
+    std::vector<bool> out;
+    for (const ValueId id : tape.parameters)
+      out.push_back(tape.values[static_cast<std::size_t>(id.index)].requires_grad);
+    return out;
+  };
+  CHECK(has_frozen_names(tape_of("goal")));
+  CHECK(trained_in(tape_of("goal")) == std::vector{true, false});
+  // Layers that are called again on their own results, or twice on those of others, train.
+  CHECK_FALSE(has_frozen_names(tape_of("mine")));
+  CHECK_FALSE(has_frozen_names(tape_of("made")));
+}

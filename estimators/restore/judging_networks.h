@@ -1,0 +1,16 @@
+// Networks that a model applies both to what another part of it has made and to what it was given.
+#pragma once
+
+#include <set>
+#include <string>
+
+#include "estimators/tape/tape.h"
+
+namespace memplan {
+
+/// Paths of modules, each with a dot behind it, of which one call reads what trained parameters of other parts of the
+/// model have gone into, and another call reads none: `self.vgg(self.net(x))` and `self.vgg(goal)`. Such a network
+/// judges the other one, and often is not trained with it. Parts are the modules that the model itself has.
+std::set<std::string> judging_networks(const Tape& tape);
+
+}  // namespace memplan
