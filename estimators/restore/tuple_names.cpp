@@ -40,7 +40,7 @@ bool is_named(const Tape& tape, const Frames& frames, const ValueLife& l, std::i
   return frames.settled(l.top, made_by.scope, l.born) == line.last;
 }
 
-using Place = std::pair<std::int32_t, std::size_t>;  ///< frame, and a line of it
+using NamedLine = std::pair<std::int32_t, std::size_t>;  ///< frame, and a line of it
 
 /// Places of names that a value may have.
 using Candidates = std::vector<bool>;
@@ -53,7 +53,7 @@ class TupleNames {
 
   std::vector<std::int32_t> run(const std::vector<std::int32_t>& settled) {
     std::vector<std::int32_t> place(lives_.size(), -1);
-    std::map<Place, std::vector<std::size_t>> results;
+    std::map<NamedLine, std::vector<std::size_t>> results;
     for (std::size_t v = 0; v < lives_.size(); ++v) {
       const ValueLife& l = lives_[v];
       if (l.born < 0 || !is_named(tape_, frames_, l, settled[v])) continue;
@@ -72,7 +72,7 @@ class TupleNames {
 
  private:
   /// Lines of the frame that read the results, in order.
-  void find_readers(const std::map<Place, std::vector<std::size_t>>& results) {
+  void find_readers(const std::map<NamedLine, std::vector<std::size_t>>& results) {
     for (const auto& [line, values] : results)
       for (const std::size_t v : values) readers_[v];
     if (readers_.empty()) return;
@@ -95,7 +95,7 @@ class TupleNames {
   }
 
   /// The line's names by which all of the readers that name any of them may read the value; none of them: they differ.
-  Candidates candidates(const Place& line, std::size_t v) const {
+  Candidates candidates(const NamedLine& line, std::size_t v) const {
     const auto& names = frames_.binding(frames_.line(line.first, line.second)).targets[0];
     Candidates out(names.size(), true);
     for (const std::size_t reader : readers_.at(v)) {
@@ -116,7 +116,7 @@ class TupleNames {
   }
 
   /// Gives values that can have one name alone that name, and the others what is left for them, in order.
-  void settle(const Place& line, const std::vector<std::size_t>& values, std::vector<std::int32_t>& place) const {
+  void settle(const NamedLine& line, const std::vector<std::size_t>& values, std::vector<std::int32_t>& place) const {
     const std::size_t n = values.size();
     std::vector<Candidates> may;
     for (const std::size_t v : values) may.push_back(candidates(line, v));
