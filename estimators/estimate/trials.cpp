@@ -70,7 +70,7 @@ void add_frozen(const Tape& tape, const Add& add) {
     add(About::weights, "networks that stay in evaluation mode while the model trains",
         [](Reading& r) { r.evaluated_frozen = false; });
   if (has_frozen_names(tape))
-    add(About::weights, "networks whose names say that they are not trained",
+    add(About::weights, "networks whose names or calls say that they may not be trained",
         [](Reading& r) { r.frozen_names = true; });
   if (has_pretrained(tape))
     add(About::weights,

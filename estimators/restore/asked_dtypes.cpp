@@ -207,7 +207,7 @@ class Names {
   /// What the name held first in the frame of call `at`.
   ValueId held_first(std::size_t at, const std::string& name) const {
     const auto it = first_.find({tape_.calls[at].scope, name});
-    return it == first_.end() ? ValueId{} : it->second.second;
+    return it == first_.end() ? ValueId{} : it->second;
   }
 
   /// What a line of the frame before this one has bound to the name.
@@ -228,9 +228,7 @@ class Names {
     const auto& targets = tape_.bindings[static_cast<std::size_t>(binding)].targets;
     if (targets.size() != 1 || targets[0].size() != 1 || !wanted_.contains({frame, targets[0][0]})) return;
     bound_[{frame, targets[0][0]}] = value;
-    // The line's last result is what the name holds.
-    if (first_.try_emplace({frame, targets[0][0]}, binding, value).first->second.first == binding)
-      first_[{frame, targets[0][0]}].second = value;
+    first_.emplace(std::pair{frame, targets[0][0]}, value);
   }
 
   /// values, indices = torch.topk(x, k)
@@ -265,8 +263,7 @@ class Names {
   std::map<std::int32_t, std::vector<std::size_t>> in_scope_;
   std::set<Name> wanted_;
   bool converts_ = false;  ///< some line converts its result
-  std::map<Name, ValueId> bound_, guessed_, settled_;
-  std::map<Name, std::pair<std::int32_t, ValueId>> first_;  ///< the line's binding, and its result
+  std::map<Name, ValueId> bound_, first_, guessed_, settled_;
   /// By scope: its frame's last line, and what that will have bound.
   std::map<std::int32_t, std::pair<std::string_view, std::map<std::string, ValueId>>> open_;
 };

@@ -37,7 +37,7 @@ class Judges {
       for (std::size_t s = 0; s < tape_.scopes.size(); ++s)
         if (const auto it = given_.find(s); it != given_.end() && tape_.scopes[s].path == path)
           (it->second != 0 ? of_others : of_none) = true;
-      if (of_others && of_none) found.insert(std::string(path) + ".");
+      if (of_others && of_none) found.insert(std::string(path.substr(0, path.find('.'))) + ".");
     }
     return found;
   }

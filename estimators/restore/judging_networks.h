@@ -8,9 +8,9 @@
 
 namespace memplan {
 
-/// Paths of modules, each with a dot behind it, of which one call reads what trained parameters of other parts of the
-/// model have gone into, and another call reads none: `self.vgg(self.net(x))` and `self.vgg(goal)`. Such a network
-/// judges the other one, and often is not trained with it. Parts are the modules that the model itself has.
+/// Paths, each with a dot behind it, of the model's own parts with a module of which one call reads what trained
+/// parameters of other parts have gone into, and another call reads none: `self.vgg(self.net(x))` and `self.vgg(goal)`.
+/// Such a part judges the other one, and often is not trained with it.
 std::set<std::string> judging_networks(const Tape& tape);
 
 }  // namespace memplan
