@@ -83,6 +83,8 @@ Arg Emit::optional(const At& at, std::size_t input) {
 }
 
 Arg Emit::operand(GraphValueId id) {
+  // One of the weights of `w[0] * x + w[1] * y`, which an optimizer worked out and may have merged with another.
+  if (id >= 0 && !values.folded_parameter(id).empty()) return {tensor(id)};
   if (!is_python_number(inferred, id)) return {tensor(id)};
   const Contents& c = *inferred[id].contents;
   if (c.floating) return {c.floats[0]};

@@ -29,22 +29,25 @@ std::vector<Arg> folded_arguments(std::string_view op, Arg parameter, const std:
     for (std::int64_t n : sizes) list.push_back({n});
     args.push_back({std::move(list)});
   }
+  if (op == "aten::select.int") args.insert(args.end(), 2, Arg{std::int64_t{0}});
   return args;
 }
 
 std::vector<std::int64_t> sizes_before(std::string_view op, std::vector<std::int64_t> sizes) {
   if (op == "aten::expand" && !sizes.empty()) sizes[0] = 1;
+  if (op == "aten::select.int") sizes.insert(sizes.begin(), 1);
   return sizes;
 }
 
 const char* folded_op(std::string_view name) {
   static constexpr std::pair<std::string_view, const char*> ops[] = {
-      {"add", "aten::add.Tensor"}, {"sub", "aten::sub.Tensor"},  {"mul", "aten::mul.Tensor"},
-      {"div", "aten::div.Tensor"}, {"exp", "aten::exp"},         {"neg", "aten::neg"},
-      {"tanh", "aten::tanh"},      {"sigmoid", "aten::sigmoid"}, {"softplus", "aten::softplus"},
-      {"log", "aten::log"},        {"view", "aten::view"},       {"reshape", "aten::view"},
-      {"unsqueeze", "aten::view"}, {"squeeze", "aten::view"},    {"permute", "aten::view"},
-      {"transpose", "aten::view"}, {"t", "aten::view"},          {"expand", "aten::expand"}};
+      {"add", "aten::add.Tensor"},   {"sub", "aten::sub.Tensor"},  {"mul", "aten::mul.Tensor"},
+      {"div", "aten::div.Tensor"},   {"exp", "aten::exp"},         {"neg", "aten::neg"},
+      {"tanh", "aten::tanh"},        {"sigmoid", "aten::sigmoid"}, {"softplus", "aten::softplus"},
+      {"log", "aten::log"},          {"view", "aten::view"},       {"reshape", "aten::view"},
+      {"unsqueeze", "aten::view"},   {"squeeze", "aten::view"},    {"permute", "aten::view"},
+      {"transpose", "aten::view"},   {"t", "aten::view"},          {"expand", "aten::expand"},
+      {"select", "aten::select.int"}};
   name = op_of_name(name);
   for (const auto& [stem, op] : ops)
     if (name == stem) return op;
@@ -53,7 +56,8 @@ const char* folded_op(std::string_view name) {
 
 bool changes_elements(std::string_view name) {
   const char* op = folded_op(name);
-  return op && op != std::string_view("aten::view") && op != std::string_view("aten::expand");
+  return op && op != std::string_view("aten::view") && op != std::string_view("aten::expand") &&
+         op != std::string_view("aten::select.int");
 }
 
 std::optional<Step> step_before(std::string_view result, const std::vector<std::string_view>& from) {

@@ -38,7 +38,8 @@ std::optional<Step> step_before(std::string_view result, const std::vector<std::
 std::vector<Arg> folded_arguments(std::string_view op, Arg parameter, const std::vector<std::int64_t>& sizes);
 
 /// Of the parameter that such an op takes to one of `sizes`. What is expanded while it is worked out of a parameter
-/// alone is expanded to the batch: `self.cls_token.expand(x.shape[0], -1, -1)` of a file whose sizes are fixed.
+/// alone is expanded to the batch: `self.cls_token.expand(x.shape[0], -1, -1)` of a file whose sizes are fixed. Of the
+/// weights that `w[i] * x` takes one of, the file does not say how many there are.
 std::vector<std::int64_t> sizes_before(std::string_view op, std::vector<std::int64_t> sizes);
 
 /// Sizes of `count` parameters that were joined to one of `sizes`: of equal parts, or else of one and a rest. Their sum

@@ -171,7 +171,7 @@ std::unordered_map<std::string, std::int32_t> Values::small_buffers() const {
 }
 
 /// `repeat(F.pad(self.weight, …))`, worked out ahead of the run: the parameter is taken to be as large as what came of
-/// it, with a gradient and two states, and may be much smaller.
+/// it, with a gradient and two states, and may be much smaller. Of `w[0] * x + w[1] * y` the weights may be more.
 void Values::note_resized() {
   Effect off;
   std::int64_t count = 0;
@@ -180,9 +180,15 @@ void Values::note_resized() {
     const auto keeps_size = [&](std::string_view from) {
       return from.starts_with("val_") || line_of_target_.contains(from) || folded_op(from);
     };
-    if (std::ranges::all_of(folded_from(graph_, id), keeps_size)) continue;
     const StoredTensor& t = graph_.initializers.at(id);
-    off.below += bytes_of(t.dtype, t.sizes) * 4;
+    constexpr std::int64_t most = 64,
+                           copies = 8;  // weights of a sum; gradient, states, and steps that make one of them
+    if (op_of_name(t.name) == "select")
+      off.above += bytes_of(t.dtype, most) * copies;
+    else if (!std::ranges::all_of(folded_from(graph_, id), keeps_size))
+      off.below += bytes_of(t.dtype, t.sizes) * 4;
+    else
+      continue;
     if (count++ == 0 || name < first) first = name;
   }
   if (count > 0)

@@ -205,10 +205,12 @@ void Values::find_folded(const std::unordered_set<std::size_t>& present) {
       return name.starts_with("val_") || line_of_target_.count(name) > 0 || op_of_name(name) == "unsqueeze";
     });
     if (tensor.sizes.empty() && parameters.empty()) continue;  // a number, which may be on the CPU
-    if (parameters.empty() || (!gone && all.size() == 1 && !(folded_op(tensor.name) && alone)))
+    // How many rows a table had is not told.
+    const char* made_by = op == "select" && !tensor.sizes.empty() ? nullptr : folded_op(tensor.name);
+    if (parameters.empty() || (!gone && all.size() == 1 && !(made_by && alone)))
       folded_results_.insert(id);
-    else if (parameters.size() == 1 && all.size() == 1 && (gone || alone) && folded_op(tensor.name) &&
-             (alone || step_before(tensor.name, from) || folded_op(tensor.name) != std::string_view("aten::view")))
+    else if (parameters.size() == 1 && all.size() == 1 && (gone || alone) && made_by &&
+             (alone || step_before(tensor.name, from) || made_by != std::string_view("aten::view")))
       folded_parameters_.emplace(id, signature_.inputs[parameters[0]].name);
     else if (gone && (op == "cat" || is_standardized(op, from, all, signature_) ||
                       is_weight_normed(op, from, all, signature_) ||
