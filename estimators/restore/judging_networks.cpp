@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "estimators/tape/uses.h"
@@ -31,14 +32,14 @@ class Judges {
       for (const ValueId id : call.outputs)
         if (id.valid()) gone_in_[at(id)] = all;
     }
-    std::set<std::string> found;
-    for (const std::string_view path : repeated_) {
-      bool of_others = false, of_none = false;
-      for (std::size_t s = 0; s < tape_.scopes.size(); ++s)
-        if (const auto it = given_.find(s); it != given_.end() && tape_.scopes[s].path == path)
-          (it->second != 0 ? of_others : of_none) = true;
-      if (of_others && of_none) found.insert(std::string(path.substr(0, path.find('.'))) + ".");
+    std::map<std::string_view, std::pair<bool, bool>> reads;  // by path: of other parts, and of none
+    for (const auto& [scope, parts] : given_) {
+      auto& [of_others, of_none] = reads[tape_.scopes[scope].path];
+      (parts != 0 ? of_others : of_none) = true;
     }
+    std::set<std::string> found;
+    for (const auto& [path, of] : reads)
+      if (of.first && of.second) found.insert(std::string(path.substr(0, path.find('.'))) + ".");
     return found;
   }
 

@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "estimators/restore/frozen.h"
@@ -9,6 +10,14 @@
 using namespace memplan;
 
 namespace {
+
+/// Which parameters are trained as the tape's reading has it.
+std::vector<bool> trained_in(Tape tape) {
+  freeze_by_name(tape);
+  std::vector<bool> out;
+  for (const ValueId id : tape.parameters) out.push_back(tape.values[static_cast<std::size_t>(id.index)].requires_grad);
+  return out;
+}
 
 /// Which parameters are trained where what may have come trained is not.
 std::vector<bool> trained(const std::string& parameters, const std::string& root = "mine.Model") {
@@ -20,9 +29,7 @@ return %y
   tape.exported.tells_frozen = false;
   tape.reading.pretrained = true;
   const bool some = has_pretrained(tape);
-  freeze_by_name(tape);
-  std::vector<bool> out;
-  for (const ValueId id : tape.parameters) out.push_back(tape.values[static_cast<std::size_t>(id.index)].requires_grad);
+  std::vector<bool> out = trained_in(std::move(tape));
   CHECK(some == (std::vector<bool>(out.size(), true) != out));
   return out;
 }
@@ -65,13 +72,6 @@ TEST_CASE("a network that stays in evaluation mode while others train came train
     tape.exported.tells_frozen = false;
     return tape;
   };
-  const auto trained_in = [](Tape tape) {
-    freeze_by_name(tape);
-    std::vector<bool> out;
-    for (const ValueId id : tape.parameters)
-      out.push_back(tape.values[static_cast<std::size_t>(id.index)].requires_grad);
-    return out;
-  };
   const Tape mixed = tape_of("False", "True");
   CHECK(has_evaluated_networks(mixed));
   CHECK(trained_in(mixed) == std::vector{false, false, true});
@@ -96,13 +96,6 @@ TEST_CASE("a network that reads what another one makes, and what the model is gi
     tape.exported.tells_frozen = false;
     tape.reading.frozen_names = true;
     return tape;
-  };
-  const auto trained_in = [](Tape tape) {
-    freeze_by_name(tape);
-    std::vector<bool> out;
-    for (const ValueId id : tape.parameters)
-      out.push_back(tape.values[static_cast<std::size_t>(id.index)].requires_grad);
-    return out;
   };
   CHECK(has_frozen_names(tape_of("goal")));
   CHECK(trained_in(tape_of("goal")) == std::vector{true, false});
