@@ -30,7 +30,8 @@ class LostOperands {
  public:
   explicit LostOperands(const Tape& tape) : tape_(tape), names_(lost_names(tape)) {}
 
-  /// By turn of a line: the bytes of its last result.
+  /// By turn of a line: the bytes of its largest result. The last one may stand at another line, merged with its next
+  /// step.
   std::vector<Bytes> run() {
     std::vector<Bytes> out;
     std::string_view before;
@@ -42,7 +43,7 @@ class LostOperands {
       }
       if (line != before) out.emplace_back();
       before = line;
-      if (const Bytes made = result(call); made > Bytes()) out.back() = made;
+      out.back() = std::max(out.back(), result(call));
     }
     return out;
   }
