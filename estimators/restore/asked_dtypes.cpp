@@ -22,10 +22,8 @@ std::string named_dtype(std::string_view source, std::string_view asks) {
   constexpr std::string_view end = ".dtype";
   const auto at = source.find(asks);
   if (at == source.npos || source.find(asks, at + 1) != source.npos) return {};
-  const std::string_view name = source.substr(at + asks.size());
-  const auto stop = std::find_if_not(name.begin(), name.end(), in_name);
-  const auto length = static_cast<std::size_t>(stop - name.begin());
-  return name.substr(length).starts_with(end) ? std::string(name.substr(0, length)) : std::string();
+  const std::string_view asked = source.substr(at + asks.size()), name = leading_name(asked);
+  return asked.substr(name.size()).starts_with(end) ? std::string(name) : std::string();
 }
 
 /// softmax(x, dim, dtype=x.dtype), whose dtype the file has as its third argument.
@@ -67,10 +65,7 @@ std::string named_by_argument(const Call& call) {
   const auto at = line.find(asks), open = line.find(op);
   if (at == line.npos || open == line.npos || open > at) return {};
   const std::string_view type = line.substr(at + asks.size()), argument = line.substr(open + op.size());
-  const auto name_in = [](std::string_view text) {
-    return text.substr(0, static_cast<std::size_t>(std::ranges::find_if_not(text, in_name) - text.begin()));
-  };
-  const std::string_view noted = name_in(type), name = name_in(argument);
+  const std::string_view noted = leading_name(type), name = leading_name(argument);
   return !noted.empty() && type.substr(noted.size()).starts_with(')') && argument.substr(name.size()).starts_with(',')
              ? std::string(name)
              : std::string();
@@ -92,9 +87,7 @@ struct ConvertedTo {
 
 /// "x" of "x.float(), self.weight"; empty where the arguments begin otherwise.
 std::string_view widened_first(std::string_view arguments) {
-  const auto end = std::ranges::find_if_not(arguments, in_name) - arguments.begin();
-  const std::string_view name = arguments.substr(0, static_cast<std::size_t>(end)),
-                         rest = arguments.substr(name.size());
+  const std::string_view name = leading_name(arguments), rest = arguments.substr(name.size());
   const bool wide = std::ranges::any_of(fp32_conversions, [&](std::string_view c) { return rest.starts_with(c); });
   return wide ? name : std::string_view();
 }

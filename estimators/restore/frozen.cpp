@@ -19,6 +19,20 @@ namespace memplan {
 
 namespace {
 
+/// Whether nothing says which parameters are trained.
+bool leaves_open(const Tape& tape) { return !tape.exported.tells_frozen && !tape.exported.recorded; }
+
+/// Returns how many of them were trained before.
+std::int64_t freeze(Tape& tape, const std::vector<ValueId>& parameters) {
+  std::int64_t frozen = 0;
+  for (const ValueId id : parameters) {
+    TapeValue& v = tape.values[static_cast<std::size_t>(id.index)];
+    frozen += v.requires_grad;
+    v.requires_grad = false;
+  }
+  return frozen;
+}
+
 bool has_library_adapters(const Tape& tape) {
   return std::ranges::any_of(
       tape.scopes, [](const Scope& s) { return fact_of_class("trained_beside_adapters", s.module_class) != nullptr; });
@@ -37,20 +51,19 @@ bool has_own_adapters(const Tape& tape) {
 /// An ONNX file does not say which parameters are frozen. Where the model has adapters and the file freezes nothing,
 /// their library's rule holds.
 void freeze_beside_adapters(Tape& tape) {
-  const auto value = [&](ValueId id) -> TapeValue& { return tape.values[static_cast<std::size_t>(id.index)]; };
+  const auto value = [&](ValueId id) -> const TapeValue& { return tape.values[static_cast<std::size_t>(id.index)]; };
   const bool own = tape.reading.own_adapters && has_own_adapters(tape);
   if ((!own && !has_library_adapters(tape)) ||
       std::ranges::any_of(tape.parameters, [&](ValueId id) { return !value(id).requires_grad; }))
     return;
   const auto& trained = library_facts("trained_beside_adapters");
-  std::int64_t frozen = 0;
-  for (ValueId id : tape.parameters) {
+  std::vector<ValueId> beside;
+  for (const ValueId id : tape.parameters) {
     const std::string_view name = value(id).name;
-    if (std::ranges::any_of(trained, [&](const LibraryFact& f) { return name.find(f.detail) != name.npos; })) continue;
-    value(id).requires_grad = false;
-    ++frozen;
+    if (std::ranges::none_of(trained, [&](const LibraryFact& f) { return name.find(f.detail) != name.npos; }))
+      beside.push_back(id);
   }
-  tape.recovered.push_back({"frozen parameters", "adapters, beside which all else is frozen", frozen,
+  tape.recovered.push_back({"frozen parameters", "adapters, beside which all else is frozen", freeze(tape, beside),
                             Evidence::told_by_name, About::weights});
 }
 
@@ -59,21 +72,18 @@ void freeze_beside_adapters(Tape& tape) {
 void freeze_by_class(Tape& tape) {
   std::map<std::string_view, std::string_view> classes;  // by path
   for (const Scope& s : tape.scopes) classes.emplace(s.path, s.module_class);
-  std::int64_t frozen = 0;
-  for (ValueId id : tape.parameters) {
-    TapeValue& v = tape.values[static_cast<std::size_t>(id.index)];
-    const std::string_view name = v.name;
+  std::vector<ValueId> made_frozen;
+  for (const ValueId id : tape.parameters) {
+    const std::string_view name = tape.values[static_cast<std::size_t>(id.index)].name;
     const auto root = classes.find("");
     bool of_class = root != classes.end() && fact_of_child("frozen", root->second, name);
     for (std::size_t dot = name.rfind('.'); !of_class && dot != name.npos && dot > 0; dot = name.rfind('.', dot - 1)) {
       const auto owner = classes.find(name.substr(0, dot));
       of_class = owner != classes.end() && fact_of_child("frozen", owner->second, name.substr(dot + 1));
     }
-    if (!of_class || !v.requires_grad) continue;
-    v.requires_grad = false;
-    ++frozen;
+    if (of_class) made_frozen.push_back(id);
   }
-  if (frozen > 0)
+  if (const std::int64_t frozen = freeze(tape, made_frozen); frozen > 0)
     tape.recovered.push_back({"frozen parameters", "classes whose constructors freeze them", frozen,
                               Evidence::told_by_name, About::weights});
 }
@@ -122,7 +132,7 @@ std::string_view image_network(std::string_view parameter) {
 /// Paths, each with a dot behind it, of the largest modules whose batch norms all evaluate, in a model where others
 /// train.
 std::set<std::string> evaluated_networks(const Tape& tape) {
-  if (tape.exported.tells_frozen || tape.exported.recorded) return {};
+  if (!leaves_open(tape)) return {};
   std::vector<std::string> evaluating, training;
   for (const Call& call : tape.calls) {
     constexpr std::size_t mode = 5;
@@ -143,9 +153,23 @@ std::set<std::string> evaluated_networks(const Tape& tape) {
   return found;
 }
 
+/// Whether a parameter stands in one of the modules whose paths, with a dot behind them, these are.
+bool is_in_one_of(const std::set<std::string>& modules, std::string_view parameter) {
+  return std::ranges::any_of(modules, [&](const std::string& m) { return parameter.starts_with(m); });
+}
+
+/// Parameters of networks that stay in evaluation mode.
+std::vector<ValueId> evaluated(const Tape& tape) {
+  const std::set<std::string> networks = evaluated_networks(tape);
+  std::vector<ValueId> found;
+  for (const ValueId id : tape.parameters)
+    if (is_in_one_of(networks, value_of(tape, id).name)) found.push_back(id);
+  return found;
+}
+
 /// Parameters that may have come trained.
 std::vector<ValueId> pretrained(const Tape& tape) {
-  if (tape.exported.tells_frozen || tape.exported.recorded || is_library(tape)) return {};
+  if (!leaves_open(tape) || is_library(tape)) return {};
   std::set<std::string_view> tables;  // paths of embeddings
   for (const Scope& s : tape.scopes)
     if (s.module_class == "torch.nn.modules.sparse.Embedding") tables.insert(s.path);
@@ -189,8 +213,7 @@ std::vector<ValueId> not_trained(const Tape& tape) {
   std::vector<ValueId> found;
   for (const ValueId id : tape.parameters) {
     const TapeValue& v = value_of(tape, id);
-    const bool judging = std::ranges::any_of(judges, [&](const std::string& j) { return v.name.starts_with(j); });
-    if (v.requires_grad && (judging || in_frozen_name(v.name))) found.push_back(id);
+    if (v.requires_grad && (is_in_one_of(judges, v.name) || in_frozen_name(v.name))) found.push_back(id);
   }
   return found;
 }
@@ -202,29 +225,19 @@ bool has_evaluated_networks(const Tape& tape) { return !evaluated_networks(tape)
 bool has_pretrained(const Tape& tape) { return !pretrained(tape).empty(); }
 
 bool has_frozen_names(const Tape& tape) {
-  if (tape.exported.tells_frozen || tape.exported.recorded) return false;
+  if (!leaves_open(tape)) return false;
   // Where all of it had such a name, nothing would be trained.
   const std::size_t count = not_trained(tape).size();
   return count > 0 && count < tape.parameters.size();
 }
 
 void freeze_by_name(Tape& tape) {
-  const std::set<std::string> networks =
-      tape.reading.evaluated_frozen ? evaluated_networks(tape) : std::set<std::string>();
-  std::int64_t frozen = 0;
-  for (const ValueId id : networks.empty() ? std::vector<ValueId>() : tape.parameters) {
-    TapeValue& v = tape.values[static_cast<std::size_t>(id.index)];
-    const bool inside = std::ranges::any_of(networks, [&](const std::string& n) { return v.name.starts_with(n); });
-    frozen += inside && v.requires_grad;
-    v.requires_grad = v.requires_grad && !inside;
-  }
+  const std::int64_t frozen = tape.reading.evaluated_frozen ? freeze(tape, evaluated(tape)) : 0;
   if (frozen > 0)
     tape.recovered.push_back({"frozen parameters", "networks that stay in evaluation mode while the model trains",
                               frozen, Evidence::told_by_pattern, About::weights});
-  if (tape.reading.pretrained)
-    for (const ValueId id : pretrained(tape)) tape.values[static_cast<std::size_t>(id.index)].requires_grad = false;
-  if (tape.reading.frozen_names)
-    for (const ValueId id : not_trained(tape)) tape.values[static_cast<std::size_t>(id.index)].requires_grad = false;
+  if (tape.reading.pretrained) freeze(tape, pretrained(tape));
+  if (tape.reading.frozen_names) freeze(tape, not_trained(tape));
 }
 
 }  // namespace memplan

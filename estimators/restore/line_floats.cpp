@@ -162,7 +162,7 @@ std::string_view type_of_parameter(std::string_view line, std::string_view param
     if (!is_whole_name(line, at, parameter.size()) || (!like && !after.starts_with(".to("))) continue;
     after.remove_prefix(after.find('(') + 1);
     if (after.starts_with(keyword)) after.remove_prefix(keyword.size());
-    const std::string_view name = after.substr(0, std::ranges::find_if_not(after, in_name) - after.begin());
+    const std::string_view name = leading_name(after);
     if (after.substr(name.size()).starts_with(like ? ")" : type)) return name;
   }
   return {};

@@ -38,8 +38,7 @@ std::vector<std::string> popped_lists(std::string_view line) {
 /// and `...` are places of a tensor.
 std::string_view collecting_name(std::string_view text) {
   constexpr std::string_view append = ".append(";
-  const std::size_t end =
-      std::min(text.size(), static_cast<std::size_t>(std::ranges::find_if_not(text, in_name) - text.begin()));
+  const std::size_t end = leading_name(text).size();
   if (end == 0 || std::isdigit(static_cast<unsigned char>(text.front())) != 0) return {};
   const std::string_view name = text.substr(0, end), rest = text.substr(end);
   if (rest.starts_with(append)) {

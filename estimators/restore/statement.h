@@ -1,6 +1,7 @@
 // The line of Python where a call stands, taken apart as far as names and in-place operators go.
 #pragma once
 
+#include <algorithm>
 #include <cctype>
 #include <cstddef>
 #include <string_view>
@@ -35,6 +36,11 @@ std::vector<std::string_view> names_read(std::string_view value, bool owners = f
 
 /// A character of a Python name.
 inline bool in_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+/// The name that the text begins with; empty where it begins otherwise.
+inline std::string_view leading_name(std::string_view text) {
+  return text.substr(0, static_cast<std::size_t>(std::ranges::find_if_not(text, in_name) - text.begin()));
+}
 
 /// A character of a path of names, "self.attn".
 inline bool in_path(char c) { return in_name(c) || c == '.'; }

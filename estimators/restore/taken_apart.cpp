@@ -283,7 +283,6 @@ std::optional<Whole> adaptive_pool_at(const OneLine& line) {
   return line.whole(calls.size(), "aten::" + std::string(name), {{image}, {std::move(out)}});
 }
 
-/// What the ops above begin with.
 /// `x.new_zeros(n, d).index_add_(0, index, x)`, which the exporter writes as index_put with accumulate=True: it sorts
 /// no indices, and writes into the zeros where nobody else reads them. Zeros that were merged with others are copied.
 /// `zeros`: by value, what a functional file makes of zeros; other files have index_put only where the program has it.
@@ -307,6 +306,7 @@ bool makes_zeros(std::string_view op) {
   return op == "aten::zeros" || op == "aten::new_zeros" || op == "aten::zeros_like" || op == "aten::full";
 }
 
+/// What the ops above begin with.
 bool may_begin(const Tape& tape, std::size_t i) {
   const std::string_view op = tape.calls[i].op,
                          next = i + 1 < tape.calls.size() ? std::string_view(tape.calls[i + 1].op) : "";

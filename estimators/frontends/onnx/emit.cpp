@@ -82,10 +82,14 @@ Arg Emit::optional(const At& at, std::size_t input) {
   return {tensor(at.id(input))};
 }
 
+bool Emit::is_number(GraphValueId id) const {
+  // One of the weights of `w[0] * x + w[1] * y`, which an optimizer worked out and may have merged with another, is
+  // none.
+  return is_python_number(inferred, id) && values.folded_parameter(id).empty();
+}
+
 Arg Emit::operand(GraphValueId id) {
-  // One of the weights of `w[0] * x + w[1] * y`, which an optimizer worked out and may have merged with another.
-  if (id >= 0 && !values.folded_parameter(id).empty()) return {tensor(id)};
-  if (!is_python_number(inferred, id)) return {tensor(id)};
+  if (!is_number(id)) return {tensor(id)};
   const Contents& c = *inferred[id].contents;
   if (c.floating) return {c.floats[0]};
   if (inferred[id].dtype == DType::boolean) return {c.integers[0] != 0};

@@ -37,6 +37,8 @@ class Emit {
   ValueId tensor(GraphValueId id);
   /// None for an absent input.
   Arg optional(const At& at, std::size_t input);
+  /// Whether the program has a Python number there: is_python_number, and no parameter went into it.
+  bool is_number(GraphValueId id) const;
   /// The number when the value is one known number that PyTorch code writes as such, else the tensor.
   Arg operand(GraphValueId id);
 

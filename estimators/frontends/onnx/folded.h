@@ -11,6 +11,9 @@
 
 namespace memplan::onnx_format {
 
+/// A parameter may have a gradient and two states beside it.
+inline constexpr std::int64_t copies_in_training = 4;
+
 /// Names of what a stored tensor was worked out from, where the optimizer says so (onnxscript does since 0.3).
 std::vector<std::string_view> folded_from(const Graph& graph, GraphValueId id);
 

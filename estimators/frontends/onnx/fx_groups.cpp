@@ -252,8 +252,7 @@ class GroupMatcher {
       for (const auto& [id, made] : again) instead[id] = call_again(made, e);
       for (std::size_t i = 0; i < c.args.size(); ++i)
         if (const auto* id = std::get_if<ValueId>(&c.args[i].value);
-            id && takes_tensor(c.op, i) && !instead.count(id->index) && is_python_number(e.inferred, id->index) &&
-            e.values.folded_parameter(id->index).empty())
+            id && takes_tensor(c.op, i) && !instead.count(id->index) && e.is_number(id->index))
           instead[id->index] = scalar_tensor(id->index, e);
       replace_values(c, [&](ValueId id) {
         const auto it = instead.find(id.index);

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string>
+#include <utility>
 
 #include "estimators/frontends/onnx/copied_calls.h"
 #include "estimators/frontends/onnx/folded.h"
@@ -13,6 +15,15 @@
 #include "estimators/frontends/onnx/values.h"
 
 namespace memplan::onnx_format {
+
+namespace {
+
+/// What parameters that the file does not have as they are may change.
+void note_parameters(Tape& tape, std::string text, Evidence evidence, Effect off) {
+  tape.notes.push_back({"MP004", std::move(text), evidence, About::weights, {}, {}, -1, 1, off});
+}
+
+}  // namespace
 
 /// Tensors without sizes are taken to be no larger than the file's largest, or than what an optimizer worked out of
 /// them: that one may have a gradient and two states. It is counted itself, and may be larger than what it came of.
@@ -30,8 +41,8 @@ Effect Values::bound_of(const std::vector<std::string>& lost) const {
       if (const auto from = folded_from(graph_, id);
           !t.sizes.empty() && std::find(from.begin(), from.end(), name) != from.end())
         folded = std::max(folded, bytes_of(t.dtype, count_of(t.sizes)));
-    sum.above += folded > Bytes() ? folded * 4 : largest;
-    sum.below += folded * 4;
+    sum.above += folded > Bytes() ? folded * copies_in_training : largest;
+    sum.below += folded * copies_in_training;
   }
   return sum;
 }
@@ -142,17 +153,11 @@ void Values::add_like_named(const std::vector<std::size_t>& lines, std::vector<s
     if (count++ == 0) first = line.target;
   }
   if (count > 0)
-    tape_.notes.push_back({"MP004",
-                           fmt::format("{} parameters of the module are not in the file, because no node reads them "
-                                       "('{}'{}); they are taken to be as large as those with like names",
-                                       count, first, count > 1 ? " …" : ""),
-                           Evidence::told_by_name,
-                           About::weights,
-                           {},
-                           {},
-                           -1,
-                           1,
-                           Effect{made, made}});
+    note_parameters(tape_,
+                    fmt::format("{} parameters of the module are not in the file, because no node reads them "
+                                "('{}'{}); they are taken to be as large as those with like names",
+                                count, first, count > 1 ? " …" : ""),
+                    Evidence::told_by_name, Effect{made, made});
 }
 
 /// By leaf: the small buffers that have it, where all are of one size and type; else -1. An optimizer keeps one of
@@ -186,23 +191,17 @@ void Values::note_resized() {
     if (op_of_name(t.name) == "select")
       off.above += bytes_of(t.dtype, most) * copies;
     else if (!std::ranges::all_of(folded_from(graph_, id), keeps_size))
-      off.below += bytes_of(t.dtype, t.sizes) * 4;
+      off.below += bytes_of(t.dtype, t.sizes) * copies_in_training;
     else
       continue;
     if (count++ == 0 || name < first) first = name;
   }
   if (count > 0)
-    tape_.notes.push_back({"MP004",
-                           fmt::format("{} parameters are in the file only as what the export worked out of them "
-                                       "('{}'{}); they are taken to be as large",
-                                       count, first, count > 1 ? " …" : ""),
-                           Evidence::assumed,
-                           About::weights,
-                           {},
-                           {},
-                           -1,
-                           1,
-                           off});
+    note_parameters(tape_,
+                    fmt::format("{} parameters are in the file only as what the export worked out of them "
+                                "('{}'{}); they are taken to be as large",
+                                count, first, count > 1 ? " …" : ""),
+                    Evidence::assumed, off);
 }
 
 void Values::finish() {
@@ -238,17 +237,11 @@ void Values::finish() {
   }
   add_like_named(unread, lost);
   if (!lost.empty())
-    tape_.notes.push_back({"MP004",
-                           fmt::format("{} parameters or buffers of the module are not in the file, because "
-                                       "no node reads them ('{}'{}); their bytes are missing here",
-                                       lost.size(), lost.front(), lost.size() > 1 ? " …" : ""),
-                           Evidence::assumed,
-                           About::weights,
-                           {},
-                           {},
-                           -1,
-                           1,
-                           bound_of(lost)});
+    note_parameters(tape_,
+                    fmt::format("{} parameters or buffers of the module are not in the file, because "
+                                "no node reads them ('{}'{}); their bytes are missing here",
+                                lost.size(), lost.front(), lost.size() > 1 ? " …" : ""),
+                    Evidence::assumed, bound_of(lost));
   note_resized();
   auto order = [&](std::vector<ValueId>& list) {
     std::stable_sort(list.begin(), list.end(), [&](ValueId a, ValueId b) {

@@ -218,7 +218,7 @@ class OpRoute {
         const bool named = text.find(name_there + ",") != text.npos || text.find(name_there + ")") != text.npos;
         const MadeOfLines made = make_of_lines(emit_, id, lines, named);
         emit_.bind(id, made.value);
-        tables_ += made.looked_up * 4;  // each table may have a gradient and two states
+        tables_ += made.looked_up * copies_in_training;
         looked_up_ += made.looked_up > Bytes() ? 1 : 0;
       }
     }
