@@ -11,6 +11,7 @@
 
 #include "estimators/facts/libraries.h"
 #include "estimators/restore/frames.h"
+#include "estimators/restore/function_names.h"
 #include "estimators/restore/hidden_names.h"
 #include "estimators/restore/kept_keys.h"
 #include "estimators/restore/loop_names.h"
@@ -331,7 +332,7 @@ void mark_last_uses(Tape& tape) {
   const Until weights = held_as_weights(tape, frames), turns = let_go_in_loops(tape, frames, lives),
               cached = held_by_cache(tape, frames), others = held_by_other_names(tape, frames, lines, lives),
               read = read_by_functions(tape, frames), in_lists = held_in_returned_lists(tape, frames, lines, settled),
-              looped = held_by_lists_of_loops(tape, frames, lives);
+              looped = held_by_lists_of_loops(tape, frames, lives), inside = held_in_functions(tape, frames);
   const std::int64_t by_method = keep_states(tape, states_of_methods(tape, frames, lives));
   std::int64_t by_function = 0, by_line = 0, by_tuple = 0;
   const std::vector<std::int32_t> places = places_among_names(tape, frames, lines, lives, settled);
@@ -344,6 +345,7 @@ void mark_last_uses(Tape& tape) {
     if (is_held_by_function(tape, frames, line, l.born, maker(tape, l).op))
       until = std::max(until, line.last), ++by_function;
     if (read[v] > until) until = read[v], ++by_function;
+    if (inside[v] > until) until = inside[v], ++by_function;
     const std::int32_t without_names = until;
     until = std::max({until, returned_by_name(tape, frames, l), returned_by_class(tape, frames, l), listed[v],
                       collected[v], cached[v], others[v], in_lists[v], looped[v]});

@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "estimators/restore/casts.h"
+#include "estimators/restore/statement.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan {

@@ -1,0 +1,178 @@
+#include "estimators/restore/function_names.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "estimators/facts/libraries.h"
+
+namespace memplan {
+
+namespace {
+
+/// "mul" of "aten::mul.Tensor"; a slice is one whichever op makes it.
+std::string_view plain_op(std::string_view op) {
+  if (const auto colons = op.rfind("::"); colons != op.npos) op.remove_prefix(colons + 2);
+  op = op.substr(0, op.find('.'));
+  return op == "index_slice" ? "slice" : op;
+}
+
+FunctionStep step_of(std::string_view token) {
+  FunctionStep step;
+  const auto equals = token.rfind('=');
+  step.op = equals == token.npos ? token : token.substr(equals + 1);
+  std::string_view names = equals == token.npos ? std::string_view{} : token.substr(0, equals);
+  if (step.appends = names.ends_with('+'); step.appends) names.remove_suffix(1);
+  while (!names.empty()) {
+    const auto comma = std::min(names.find(','), names.size());
+    step.names.push_back(names.substr(0, comma));
+    names.remove_prefix(std::min(comma + 1, names.size()));
+  }
+  return step;
+}
+
+/// The names of one run of a function, and what they hold.
+class NamesOfRun {
+ public:
+  explicit NamesOfRun(std::vector<std::int32_t>& until) : until_(until) {}
+
+  void bind(std::string_view name, ValueId value, bool appends, std::int32_t at) {
+    auto& holds = names_[name];
+    if (!appends) let_go(holds, at);
+    holds.push_back(value);
+  }
+
+  void unbind(std::string_view name, std::int32_t at) {
+    if (const auto it = names_.find(name); it != names_.end()) let_go(it->second, at);
+  }
+
+  void unbind_all(std::int32_t at) {
+    for (auto& [name, holds] : names_) let_go(holds, at);
+  }
+
+ private:
+  void let_go(std::vector<ValueId>& holds, std::int32_t at) {
+    for (const ValueId id : holds) {
+      auto& u = until_[static_cast<std::size_t>(id.index)];
+      u = std::max(u, at);
+    }
+    holds.clear();
+  }
+
+  std::vector<std::int32_t>& until_;
+  std::map<std::string_view, std::vector<ValueId>> names_;
+};
+
+/// Calls of the frame's own in one line of it, and which step of the function each is.
+void follow_run(const Tape& tape, const std::vector<FunctionStep>& steps, const std::vector<std::int32_t>& calls,
+                std::vector<std::int32_t>& until) {
+  std::vector<std::string_view> ops;
+  for (const std::int32_t c : calls) ops.push_back(plain_op(tape.calls[static_cast<std::size_t>(c)].op));
+  const std::vector<std::int32_t> step_at = match_steps(steps, ops);
+  NamesOfRun names(until);
+  std::vector<std::pair<const FunctionStep*, ValueId>> waiting;  // for the end of their tuple
+  std::int32_t inner = 0;
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    if (step_at[i] < 0) continue;
+    const FunctionStep& step = steps[static_cast<std::size_t>(step_at[i])];
+    if (inner != 0 && step.inner != inner)
+      for (const FunctionStep& left : steps)
+        if (left.inner == inner)
+          for (const std::string_view name : left.names) names.unbind(name, calls[i - 1]);
+    inner = step.inner;
+    const Call& call = tape.calls[static_cast<std::size_t>(calls[i])];
+    if (!call.outputs.empty() && call.outputs[0].valid()) waiting.emplace_back(&step, call.outputs[0]);
+    const auto next = std::find_if(step_at.begin() + static_cast<std::ptrdiff_t>(i) + 1, step_at.end(),
+                                   [](std::int32_t s) { return s >= 0; });
+    if (next != step_at.end() && *next > step_at[i] && *next <= step.bound_at) continue;  // the tuple goes on
+    for (const auto& [made, value] : waiting)
+      for (const std::string_view name : made->names)
+        names.bind(name, value, made->appends && name == made->names.back(), calls[i]);
+    waiting.clear();
+  }
+  names.unbind_all(calls.back());
+}
+
+}  // namespace
+
+std::vector<FunctionStep> parse_function(std::string_view text) {
+  std::vector<FunctionStep> steps;
+  std::int32_t loop = -1, inner = 0, inners = 0;
+  std::size_t tuple = 0;
+  while (!text.empty()) {
+    const auto blank = std::min(text.find(' '), text.size());
+    const std::string_view token = text.substr(0, blank);
+    text.remove_prefix(std::min(blank + 1, text.size()));
+    const auto here = static_cast<std::int32_t>(steps.size());
+    if (token == "{")
+      loop = here;
+    else if (token == "}" && !steps.empty())
+      steps.back().again = loop;
+    else if (token == "[")
+      inner = ++inners;
+    else if (token == "]")
+      inner = 0;
+    else if (token == "(")
+      tuple = steps.size();
+    else if (token == ")") {
+      for (; tuple < steps.size(); ++tuple) steps[tuple].bound_at = here - 1;
+    } else if (!token.empty()) {
+      steps.push_back(step_of(token));
+      steps.back().inner = inner;
+      steps.back().bound_at = here;
+    }
+  }
+  return steps;
+}
+
+std::vector<std::int32_t> match_steps(const std::vector<FunctionStep>& steps,
+                                      const std::vector<std::string_view>& ops) {
+  // best[i][j]: how many of the ops from i on are steps from j on.
+  const std::size_t n = ops.size(), m = steps.size();
+  std::vector<std::vector<std::int32_t>> best(n + 1, std::vector<std::int32_t>(m + 1, 0));
+  const auto after = [&](std::size_t i, std::size_t j) {  // what follows when op i is step j
+    const std::int32_t again = steps[j].again;
+    const bool turns = again >= 0 && best[i + 1][static_cast<std::size_t>(again)] > best[i + 1][j + 1];
+    return turns ? static_cast<std::size_t>(again) : j + 1;
+  };
+  for (std::size_t i = n; i-- > 0;)
+    for (std::size_t j = m; j-- > 0;) {
+      best[i][j] = std::max(best[i + 1][j], best[i][j + 1]);
+      if (ops[i] == steps[j].op) best[i][j] = std::max(best[i][j], 1 + best[i + 1][after(i, j)]);
+    }
+  std::vector<std::int32_t> step_at(n, -1);
+  for (std::size_t i = 0, j = 0; i < n && j < m;) {
+    if (ops[i] == steps[j].op && best[i][j] == 1 + best[i + 1][after(i, j)]) {
+      step_at[i] = static_cast<std::int32_t>(j);
+      j = after(i, j);
+      ++i;
+    } else if (best[i][j] == best[i][j + 1]) {
+      ++j;
+    } else {
+      ++i;
+    }
+  }
+  return step_at;
+}
+
+std::vector<std::int32_t> held_in_functions(const Tape& tape, const Frames& frames) {
+  std::vector<std::int32_t> until(tape.values.size(), -1);
+  std::map<std::string_view, std::vector<FunctionStep>> known;  // by function
+  for (const LibraryFact& f : library_facts("statements")) known[f.subject] = parse_function(f.detail);
+  for (std::int32_t scope = -1; scope < static_cast<std::int32_t>(tape.scopes.size()); ++scope)
+    for (std::size_t l = 0; l < frames.lines(scope); ++l) {
+      const Line& line = frames.line(scope, l);
+      const std::string_view text = frames.text(scope, line);
+      for (const auto& [function, steps] : known) {
+        const auto at = text.find(function);
+        if (at == text.npos || !text.substr(at + function.size()).starts_with("(")) continue;
+        std::vector<std::int32_t> calls;
+        for (std::int32_t i = line.first; i <= line.last; ++i)
+          if (tape.calls[static_cast<std::size_t>(i)].scope == scope) calls.push_back(i);
+        if (!calls.empty()) follow_run(tape, steps, calls, until);
+      }
+    }
+  return until;
+}
+
+}  // namespace memplan
