@@ -127,31 +127,32 @@ std::vector<FunctionStep> parse_function(std::string_view text) {
 
 std::vector<std::int32_t> match_steps(const std::vector<FunctionStep>& steps,
                                       const std::vector<std::string_view>& ops) {
-  // best[i][j]: how many of the ops from i on are steps from j on.
+  constexpr std::int32_t matched = 3, passed_over = -1;
+  // best[i][j]: what the ops from i on are worth where step j is next.
   const std::size_t n = ops.size(), m = steps.size();
   std::vector<std::vector<std::int32_t>> best(n + 1, std::vector<std::int32_t>(m + 1, 0));
-  const auto after = [&](std::size_t i, std::size_t j) {  // what follows when op i is step j
+  const auto after = [&](std::size_t i, std::size_t j) {  // the next step when op i is step j
     const std::int32_t again = steps[j].again;
     const bool turns = again >= 0 && best[i + 1][static_cast<std::size_t>(again)] > best[i + 1][j + 1];
     return turns ? static_cast<std::size_t>(again) : j + 1;
   };
+  const auto as_step = [&](std::size_t i, std::size_t j) { return matched + best[i + 1][after(i, j)]; };
   for (std::size_t i = n; i-- > 0;)
     for (std::size_t j = m; j-- > 0;) {
-      best[i][j] = std::max(best[i + 1][j], best[i][j + 1]);
-      if (ops[i] == steps[j].op) best[i][j] = std::max(best[i][j], 1 + best[i + 1][after(i, j)]);
+      best[i][j] = std::max(best[i + 1][j], best[i][j + 1] + passed_over);
+      if (ops[i] == steps[j].op) best[i][j] = std::max(best[i][j], as_step(i, j));
     }
   std::vector<std::int32_t> step_at(n, -1);
-  for (std::size_t i = 0, j = 0; i < n && j < m;) {
-    if (ops[i] == steps[j].op && best[i][j] == 1 + best[i + 1][after(i, j)]) {
+  for (std::size_t i = 0, j = 0; i < n && j < m;)
+    if (ops[i] == steps[j].op && best[i][j] == as_step(i, j)) {
       step_at[i] = static_cast<std::int32_t>(j);
       j = after(i, j);
       ++i;
-    } else if (best[i][j] == best[i][j + 1]) {
-      ++j;
-    } else {
+    } else if (best[i][j] == best[i + 1][j]) {
       ++i;
+    } else {
+      ++j;
     }
-  }
   return step_at;
 }
 

@@ -25,9 +25,8 @@ struct FunctionStep {
 /// as those of a function called inside do. Brackets of one kind are not nested. The views point into `text`.
 std::vector<FunctionStep> parse_function(std::string_view text);
 
-/// By step of a run of ops: which op of `ops` it is, such that most steps have one; -1: none. Ops that are no step and
-/// steps that did not run (a branch not taken, a conversion to the same dtype) are passed over. The result is by op:
-/// the step it is, or -1.
+/// By op of a run: the step it is, or -1; such that most are one and few steps are left out. Ops that are no step and
+/// steps that did not run (a branch not taken, a conversion to the same dtype) are passed over.
 std::vector<std::int32_t> match_steps(const std::vector<FunctionStep>& steps, const std::vector<std::string_view>& ops);
 
 /// By value: the call with which the name goes that a known function held it by; -1: none did.
