@@ -56,6 +56,9 @@ std::vector<std::string> widened_names(std::string_view source);
 /// before says what the name holds, or the line reads one tensor only, as those of functions do.
 void widen_named(Tape& tape);
 
+/// Conversions inside of functions that are known step by step (function_names.h).
+void convert_in_functions(Tape& tape);
+
 /// `x + self.pos_embed.to(x.dtype)`, the conversion of a parameter that the line names: put back where the file keeps
 /// none, and a line before says what `x` holds.
 void convert_parameters(Tape& tape);

@@ -5,6 +5,8 @@
 #include <string>
 
 #include "estimators/facts/libraries.h"
+#include "estimators/restore/casts.h"
+#include "estimators/tape/uses.h"
 
 namespace memplan {
 
@@ -21,6 +23,7 @@ FunctionStep step_of(std::string_view token) {
   FunctionStep step;
   const auto equals = token.rfind('=');
   step.op = equals == token.npos ? token : token.substr(equals + 1);
+  if (step.widens = step.op.starts_with('^'); step.widens) step.op.remove_prefix(1);
   std::string_view names = equals == token.npos ? std::string_view{} : token.substr(0, equals);
   if (step.appends = names.ends_with('+'); step.appends) names.remove_suffix(1);
   while (!names.empty()) {
@@ -63,12 +66,9 @@ class NamesOfRun {
   std::map<std::string_view, std::vector<ValueId>> names_;
 };
 
-/// Calls of the frame's own in one line of it, and which step of the function each is.
-void follow_run(const Tape& tape, const std::vector<FunctionStep>& steps, const std::vector<std::int32_t>& calls,
-                std::vector<std::int32_t>& until) {
-  std::vector<std::string_view> ops;
-  for (const std::int32_t c : calls) ops.push_back(plain_op(tape.calls[static_cast<std::size_t>(c)].op));
-  const std::vector<std::int32_t> step_at = match_steps(steps, ops);
+void follow_run(const Tape& tape, const FunctionRun& run, std::vector<std::int32_t>& until) {
+  const auto& [known, calls, step_at] = run;
+  const std::vector<FunctionStep>& steps = *known;
   NamesOfRun names(until);
   std::vector<std::pair<const FunctionStep*, ValueId>> waiting;  // for the end of their tuple
   std::int32_t inner = 0;
@@ -156,10 +156,13 @@ std::vector<std::int32_t> match_steps(const std::vector<FunctionStep>& steps,
   return step_at;
 }
 
-std::vector<std::int32_t> held_in_functions(const Tape& tape, const Frames& frames) {
-  std::vector<std::int32_t> until(tape.values.size(), -1);
-  std::map<std::string_view, std::vector<FunctionStep>> known;  // by function
-  for (const LibraryFact& f : library_facts("statements")) known[f.subject] = parse_function(f.detail);
+std::vector<FunctionRun> runs_of_functions(const Tape& tape, const Frames& frames) {
+  static const std::map<std::string_view, std::vector<FunctionStep>> known = [] {
+    std::map<std::string_view, std::vector<FunctionStep>> functions;
+    for (const LibraryFact& f : library_facts("statements")) functions[f.subject] = parse_function(f.detail);
+    return functions;
+  }();
+  std::vector<FunctionRun> runs;
   for (std::int32_t scope = -1; scope < static_cast<std::int32_t>(tape.scopes.size()); ++scope)
     for (std::size_t l = 0; l < frames.lines(scope); ++l) {
       const Line& line = frames.line(scope, l);
@@ -167,13 +170,52 @@ std::vector<std::int32_t> held_in_functions(const Tape& tape, const Frames& fram
       for (const auto& [function, steps] : known) {
         const auto at = text.find(function);
         if (at == text.npos || !text.substr(at + function.size()).starts_with("(")) continue;
-        std::vector<std::int32_t> calls;
+        FunctionRun run{&steps, {}, {}};
+        std::vector<std::string_view> ops;
         for (std::int32_t i = line.first; i <= line.last; ++i)
-          if (tape.calls[static_cast<std::size_t>(i)].scope == scope) calls.push_back(i);
-        if (!calls.empty()) follow_run(tape, steps, calls, until);
+          if (const Call& call = tape.calls[static_cast<std::size_t>(i)]; call.scope == scope) {
+            run.calls.push_back(i);
+            ops.push_back(plain_op(call.op));
+          }
+        run.step_at = match_steps(steps, ops);
+        if (!ops.empty()) runs.push_back(std::move(run));
       }
     }
+  return runs;
+}
+
+std::vector<std::int32_t> held_in_functions(const Tape& tape, const Frames& frames) {
+  std::vector<std::int32_t> until(tape.values.size(), -1);
+  for (const FunctionRun& run : runs_of_functions(tape, frames)) follow_run(tape, run, until);
   return until;
+}
+
+void convert_in_functions(Tape& tape) {
+  if (tape.exported.keeps_casts) return;
+  CallsBefore casts;
+  for (const FunctionRun& run : runs_of_functions(tape, Frames(tape))) {
+    std::map<std::int32_t, ValueId> wide;  // by value
+    for (std::size_t i = 0; i < run.calls.size(); ++i) {
+      Call& call = tape.calls[static_cast<std::size_t>(run.calls[i])];
+      const ValueId x = value_at(call, 0);
+      const bool widens = run.step_at[i] >= 0 && (*run.steps)[static_cast<std::size_t>(run.step_at[i])].widens;
+      if (widens && x.valid() && !wide.contains(x.index)) {
+        Call cast = fp32_copy(tape, x, call);
+        cast.binding = call.binding;  // of the same line
+        wide.emplace(x.index, cast.outputs[0]);
+        casts.emplace_back(static_cast<std::size_t>(run.calls[i]), std::move(cast));
+      }
+      replace_values(tape.calls[static_cast<std::size_t>(run.calls[i])], [&](ValueId id) {
+        const auto it = wide.find(id.index);
+        return Arg{it == wide.end() ? id : it->second};
+      });
+    }
+  }
+  if (casts.empty()) return;
+  tape.recovered.push_back({"aten::to.dtype", "conversions inside of known functions, absent from an fp32 export",
+                            static_cast<std::int64_t>(casts.size()), Evidence::told_by_name, About::cast});
+  std::ranges::stable_sort(casts, {}, [](const auto& c) { return c.first; });
+  insert_calls(tape.calls, std::move(casts));
 }
 
 }  // namespace memplan

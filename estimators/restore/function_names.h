@@ -16,11 +16,13 @@ struct FunctionStep {
   std::string_view op;                   ///< without namespace and overload: "mul"
   std::vector<std::string_view> names;   ///< may be none
   bool appends = false;                  ///< to the list that the last name holds
+  bool widens = false;                   ///< its first argument was converted to fp32 before
   std::int32_t inner = 0, bound_at = 0;  ///< which inner function it runs in (0: none); the step that binds its names
   std::int32_t again = -1;               ///< of a loop's last step: the step with which the next turn begins
 };
 
-/// "query=mul ( key=pad value=pad ) { v=sub states,list+=matmul } [ mask=triu exp ]": steps in their order. `( )` binds
+/// "query=mul ( key=pad value=^pad ) { v=sub states,list+=matmul } [ mask=triu exp ]": steps in their order, `^` before
+/// an op whose first argument the function has converted to fp32, as in `F.pad(value.float())`. `( )` binds
 /// its names when the last step is through, as a tuple does; `{ }` runs again and again; names in `[ ]` go at its end,
 /// as those of a function called inside do. Brackets of one kind are not nested. The views point into `text`.
 std::vector<FunctionStep> parse_function(std::string_view text);
@@ -28,6 +30,15 @@ std::vector<FunctionStep> parse_function(std::string_view text);
 /// By op of a run: the step it is, or -1; such that most are one and few steps are left out. Ops that are no step and
 /// steps that did not run (a branch not taken, a conversion to the same dtype) are passed over.
 std::vector<std::int32_t> match_steps(const std::vector<FunctionStep>& steps, const std::vector<std::string_view>& ops);
+
+/// Calls of the frame's own in one line of it that calls a known function, and which of its steps each is (-1: none).
+struct FunctionRun {
+  const std::vector<FunctionStep>* steps = nullptr;
+  std::vector<std::int32_t> calls, step_at;
+};
+
+/// In the order of scopes.
+std::vector<FunctionRun> runs_of_functions(const Tape& tape, const Frames& frames);
 
 /// By value: the call with which the name goes that a known function held it by; -1: none did.
 std::vector<std::int32_t> held_in_functions(const Tape& tape, const Frames& frames);

@@ -87,7 +87,7 @@ constexpr RestorePass restore_table[] = {
      [](Tape& t, const TrainingSetup& s) {
        restore_casts(t);
        restore_loss_casts(t);
-       convert_parameters(t), widen_named(t), widen_own_losses(t);
+       convert_parameters(t), widen_named(t), convert_in_functions(t), widen_own_losses(t);
        follow_asked_dtypes(t);
        if (s.precision != Precision::fp32) follow_drawn_dtypes(t), convert_named(t);
        begin_caches_like_keys(t), make_open_casts(t);
