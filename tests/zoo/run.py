@@ -56,6 +56,15 @@ def distances(rows, routes, setups):
                 print(f"{route} {setup}: outside by " + ", ".join(f"{100 * d:+.3f} %" for d in off))
 
 
+def by_library(rows, routes):
+    """Totals over the models of each library, all set-ups together."""
+    for route in routes:
+        for library in sorted({r["name"].split("/")[0] for r in rows}):
+            off = [abs(r["steady_requested"]) for r in rows if r["route"] == route and r["loads"] and r["name"].split("/")[0] == library]
+            if off:
+                print(f"{route} {library}: {len(off)} runs, {100 * sum(o == 0 for o in off) / len(off):.1f} % exact, {100 * sum(o > 0.03 for o in off) / len(off):.1f} % off by more than 3 %")
+
+
 def missing(half, routes):
     """Of the models that were drawn: how many are not compared, and why."""
     infos, truths = store.infos(), store.truths()
@@ -136,6 +145,7 @@ def main():
         listed(rows)
     table(rows, routes, setups)
     distances(rows, routes, setups)
+    by_library(rows, routes)
     missing(a.half, routes)
     if a.history:
         import history
