@@ -23,7 +23,12 @@ FunctionStep step_of(std::string_view token) {
   FunctionStep step;
   const auto equals = token.rfind('=');
   step.op = equals == token.npos ? token : token.substr(equals + 1);
-  if (step.widens = step.op.starts_with('^'); step.widens) step.op.remove_prefix(1);
+  if (step.op.starts_with('^')) step.converts = Conversion::first_to_fp32;
+  if (step.op.starts_with('~')) step.converts = Conversion::first_like_second;
+  if (step.converts != Conversion::none) step.op.remove_prefix(1);
+  if (step.op.ends_with('~')) step.converts = Conversion::second_like_first;
+  if (step.op.ends_with('^')) step.converts = Conversion::result_to_fp32;
+  if (step.op.ends_with('~') || step.op.ends_with('^')) step.op.remove_suffix(1);
   std::string_view names = equals == token.npos ? std::string_view{} : token.substr(0, equals);
   if (step.appends = names.ends_with('+'); step.appends) names.remove_suffix(1);
   while (!names.empty()) {
@@ -190,27 +195,86 @@ std::vector<std::int32_t> held_in_functions(const Tape& tape, const Frames& fram
   return until;
 }
 
-void convert_in_functions(Tape& tape) {
-  if (tape.exported.keeps_casts) return;
-  CallsBefore casts;
-  for (const FunctionRun& run : runs_of_functions(tape, Frames(tape))) {
-    std::map<std::int32_t, ValueId> wide;  // by value
-    for (std::size_t i = 0; i < run.calls.size(); ++i) {
-      Call& call = tape.calls[static_cast<std::size_t>(run.calls[i])];
-      const ValueId x = value_at(call, 0);
-      const bool widens = run.step_at[i] >= 0 && (*run.steps)[static_cast<std::size_t>(run.step_at[i])].widens;
-      if (widens && x.valid() && !wide.contains(x.index)) {
-        Call cast = fp32_copy(tape, x, call);
-        cast.binding = call.binding;  // of the same line
-        wide.emplace(x.index, cast.outputs[0]);
-        casts.emplace_back(static_cast<std::size_t>(run.calls[i]), std::move(cast));
-      }
-      replace_values(tape.calls[static_cast<std::size_t>(run.calls[i])], [&](ValueId id) {
-        const auto it = wide.find(id.index);
-        return Arg{it == wide.end() ? id : it->second};
+namespace {
+
+/// Conversions of one run that a file in fp32 does not have.
+class ConvertedRun {
+ public:
+  ConvertedRun(Tape& tape, const FunctionRun& run, CallsBefore& casts) : tape_(tape), run_(run), casts_(casts) {}
+
+  void convert() {
+    for (std::size_t i = 0; i < run_.calls.size(); ++i) {
+      const auto at = static_cast<std::size_t>(run_.calls[i]);
+      const Conversion how = converts(i);
+      const bool second = how == Conversion::second_like_first;
+      if (how == Conversion::first_to_fp32) put(at, value_at(tape_.calls[at], 0), ValueId{}, at);
+      if (second || how == Conversion::first_like_second)
+        put(at, value_at(tape_.calls[at], second ? 1 : 0), value_at(tape_.calls[at], second ? 0 : 1), at);
+      replace_values(tape_.calls[at], [&](ValueId id) {
+        const auto it = now_.find(id.index);
+        return Arg{it == now_.end() ? id : it->second};
       });
+      if (how == Conversion::result_to_fp32) put(at, tape_.calls[at].outputs.at(0), ValueId{}, at + 1);
     }
   }
+
+ private:
+  Conversion converts(std::size_t i) const {
+    return run_.step_at[i] < 0 ? Conversion::none : (*run_.steps)[static_cast<std::size_t>(run_.step_at[i])].converts;
+  }
+
+  /// Before call `where`: `x` like `like`, or in fp32 where there is none.
+  void put(std::size_t at, ValueId x, ValueId like, std::size_t where) {
+    if (!x.valid() || now_.contains(x.index)) return;
+    Call cast = like.valid() ? copy_like(tape_, x, like, tape_.calls[at]) : fp32_copy(tape_, x, tape_.calls[at]);
+    cast.binding = tape_.calls[at].binding;  // of the same line
+    now_.emplace(x.index, cast.outputs[0]);
+    casts_.emplace_back(where, std::move(cast));
+  }
+
+  Tape& tape_;
+  const FunctionRun& run_;
+  CallsBefore& casts_;
+  std::map<std::int32_t, ValueId> now_;  ///< by value
+};
+
+/// `bias.to(x.dtype)` of a run stands in a file that keeps conversions as one to fp32.
+void follow_dtypes_of_run(Tape& tape, const FunctionRun& run) {
+  std::map<std::int32_t, std::size_t> made;  // by value
+  for (std::size_t i = 0; i < run.calls.size(); ++i) {
+    const auto at = static_cast<std::size_t>(run.calls[i]);
+    for (const ValueId id : tape.calls[at].outputs) made[id.index] = at;
+    if (run.step_at[i] < 0) continue;
+    const Conversion how = (*run.steps)[static_cast<std::size_t>(run.step_at[i])].converts;
+    const bool second = how == Conversion::second_like_first;
+    if (!second && how != Conversion::first_like_second) continue;
+    const auto whole = [&](ValueId id) {  // what it is a view of
+      while (id.valid() && made.contains(id.index) &&
+             tape.calls[made[id.index]].op.find("squeeze") != std::string::npos)
+        id = value_at(tape.calls[made[id.index]], 0);
+      return id;
+    };
+    const ValueId x = whole(value_at(tape.calls[at], second ? 1 : 0));
+    const ValueId like = whole(value_at(tape.calls[at], second ? 0 : 1));
+    if (!x.valid() || !made.contains(x.index)) continue;
+    Call& cast = tape.calls[made[x.index]];
+    if (cast.op != "aten::to.dtype" || !like.valid()) continue;
+    if (made.contains(like.index) && made[like.index] > made[x.index]) continue;
+    cast.op = "aten::type_as";
+    cast.args = {cast.args.at(0), {like}};
+    cast.kwargs.clear();
+  }
+}
+
+}  // namespace
+
+void convert_in_functions(Tape& tape) {
+  CallsBefore casts;
+  for (const FunctionRun& run : runs_of_functions(tape, Frames(tape)))
+    if (tape.exported.keeps_casts)
+      follow_dtypes_of_run(tape, run);
+    else
+      ConvertedRun(tape, run, casts).convert();
   if (casts.empty()) return;
   tape.recovered.push_back({"aten::to.dtype", "conversions inside of known functions, absent from an fp32 export",
                             static_cast<std::int64_t>(casts.size()), Evidence::told_by_name, About::cast});

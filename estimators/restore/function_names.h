@@ -11,20 +11,28 @@
 
 namespace memplan {
 
+/// What a function has converted of what one of its ops reads.
+enum class Conversion : std::uint8_t {
+  none,
+  first_to_fp32,      ///< "^pad": F.pad(x.float())
+  first_like_second,  ///< "~conv1d": F.conv1d(x.to(weight.dtype), weight)
+  second_like_first,  ///< "add~": x + bias.to(x.dtype)
+  result_to_fp32,     ///< "clone^": x.clone().float()
+};
+
 /// One op of a function, in the order in which they run, and the names that its result gets.
 struct FunctionStep {
-  std::string_view op;                   ///< without namespace and overload: "mul"
-  std::vector<std::string_view> names;   ///< may be none
-  bool appends = false;                  ///< to the list that the last name holds
-  bool widens = false;                   ///< its first argument was converted to fp32 before
+  std::string_view op;                  ///< without namespace and overload: "mul"
+  std::vector<std::string_view> names;  ///< may be none
+  bool appends = false;                 ///< to the list that the last name holds
+  Conversion converts = Conversion::none;
   std::int32_t inner = 0, bound_at = 0;  ///< which inner function it runs in (0: none); the step that binds its names
   std::int32_t again = -1;               ///< of a loop's last step: the step with which the next turn begins
 };
 
-/// "query=mul ( key=pad value=^pad ) { v=sub states,list+=matmul } [ mask=triu exp ]": steps in their order, `^` before
-/// an op whose first argument the function has converted to fp32, as in `F.pad(value.float())`. `( )` binds
-/// its names when the last step is through, as a tuple does; `{ }` runs again and again; names in `[ ]` go at its end,
-/// as those of a function called inside do. Brackets of one kind are not nested. The views point into `text`.
+/// "query=mul ( key=pad value=^pad ) { v=sub states,list+=matmul } [ mask=triu exp ]": steps in their order. `( )`
+/// binds its names when the last step is through, as a tuple does; `{ }` runs again and again; names in `[ ]` go at its
+/// end, as those of a function called inside do. Brackets of one kind are not nested. The views point into `text`.
 std::vector<FunctionStep> parse_function(std::string_view text);
 
 /// By op of a run: the step it is, or -1; such that most are one and few steps are left out. Ops that are no step and

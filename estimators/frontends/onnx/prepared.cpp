@@ -6,6 +6,7 @@
 
 #include "estimators/frontends/onnx/joined_losses.h"
 #include "estimators/frontends/onnx/lost_calls.h"
+#include "estimators/frontends/onnx/part_constants.h"
 #include "estimators/frontends/onnx/shared_pads.h"
 #include "estimators/frontends/onnx/shared_steps.h"
 #include "estimators/frontends/onnx/shared_variance.h"
@@ -29,7 +30,7 @@ bool has_no_line(const GraphNode& n) {
 void prepare(const Graph& file, Prepared& out) {
   out.program = read_fx_program(file);
   for (auto* undo : {tell_casts, join_losses, undo_folding, undo_transposes, share_pads, part_variances,
-                     part_shared_steps, undo_merging})
+                     part_shared_steps, part_constants, undo_merging})
     if (std::optional<Graph> changed = undo(out.graph ? *out.graph : file, out.program)) {
       out.graph = std::move(changed);
       out.program = read_fx_program(*out.graph);
