@@ -12,11 +12,11 @@ namespace memplan {
 
 namespace {
 
-/// "mul" of "aten::mul.Tensor"; a slice is one whichever op makes it.
+/// "mul" of "aten::mul.Tensor"; ops that do the same have one name.
 std::string_view plain_op(std::string_view op) {
   if (const auto colons = op.rfind("::"); colons != op.npos) op.remove_prefix(colons + 2);
   op = op.substr(0, op.find('.'));
-  return op == "index_slice" ? "slice" : op;
+  return op == "index_slice" ? "slice" : op == "constant_pad_nd" ? "pad" : op == "type_as" ? "to" : op;
 }
 
 FunctionStep step_of(std::string_view token) {
@@ -77,9 +77,13 @@ void follow_run(const Tape& tape, const FunctionRun& run, std::vector<std::int32
   NamesOfRun names(until);
   std::vector<std::pair<const FunctionStep*, ValueId>> waiting;  // for the end of their tuple
   std::int32_t inner = 0;
+  bool begun = false;
   for (std::size_t i = 0; i < calls.size(); ++i) {
     if (step_at[i] < 0) continue;
     const FunctionStep& step = steps[static_cast<std::size_t>(step_at[i])];
+    if (const ValueId x = value_at(tape.calls[static_cast<std::size_t>(calls[i])], 0); !begun && x.valid())
+      names.bind(steps.front().argument, x, false, calls[i]);
+    begun = true;
     if (inner != 0 && step.inner != inner)
       for (const FunctionStep& left : steps)
         if (left.inner == inner)
@@ -95,7 +99,9 @@ void follow_run(const Tape& tape, const FunctionRun& run, std::vector<std::int32
         names.bind(name, value, made->appends && name == made->names.back(), calls[i]);
     waiting.clear();
   }
-  names.unbind_all(calls.back());
+  // It returns when its last step is through.
+  for (std::size_t i = calls.size(); i-- > 0;)
+    if (step_at[i] >= 0) return names.unbind_all(calls[i]);
 }
 
 }  // namespace
@@ -103,6 +109,7 @@ void follow_run(const Tape& tape, const FunctionRun& run, std::vector<std::int32
 std::vector<FunctionStep> parse_function(std::string_view text) {
   std::vector<FunctionStep> steps;
   std::int32_t loop = -1, inner = 0, inners = 0;
+  std::string_view argument;
   std::size_t tuple = 0;
   while (!text.empty()) {
     const auto blank = std::min(text.find(' '), text.size());
@@ -121,12 +128,15 @@ std::vector<FunctionStep> parse_function(std::string_view text) {
       tuple = steps.size();
     else if (token == ")") {
       for (; tuple < steps.size(); ++tuple) steps[tuple].bound_at = here - 1;
+    } else if (token.ends_with("=<")) {
+      argument = token.substr(0, token.size() - 2);
     } else if (!token.empty()) {
       steps.push_back(step_of(token));
       steps.back().inner = inner;
       steps.back().bound_at = here;
     }
   }
+  if (!steps.empty()) steps.front().argument = argument;
   return steps;
 }
 

@@ -24,6 +24,7 @@ enum class Conversion : std::uint8_t {
 struct FunctionStep {
   std::string_view op;                  ///< without namespace and overload: "mul"
   std::vector<std::string_view> names;  ///< may be none
+  std::string_view argument;            ///< of the first one: holds what the function was called with
   bool appends = false;                 ///< to the list that the last name holds
   Conversion converts = Conversion::none;
   std::int32_t inner = 0, bound_at = 0;  ///< which inner function it runs in (0: none); the step that binds its names
@@ -32,7 +33,8 @@ struct FunctionStep {
 
 /// "query=mul ( key=pad value=^pad ) { v=sub states,list+=matmul } [ mask=triu exp ]": steps in their order. `( )`
 /// binds its names when the last step is through, as a tuple does; `{ }` runs again and again; names in `[ ]` go at its
-/// end, as those of a function called inside do. Brackets of one kind are not nested. The views point into `text`.
+/// end, as those of a function called inside do; "x=<" is the name of the argument that the first step reads. Brackets
+/// of one kind are not nested. The views point into `text`.
 std::vector<FunctionStep> parse_function(std::string_view text);
 
 /// By op of a run: the step it is, or -1; such that most are one and few steps are left out. Ops that are no step and
