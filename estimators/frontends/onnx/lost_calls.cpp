@@ -21,7 +21,8 @@ std::int64_t users_of(std::string_view text) {
   return n;
 }
 
-OpenUsers::OpenUsers(const Graph& graph, const FxProgram& program) : open_(program.groups.size(), 0) {
+OpenUsers::OpenUsers(const Graph& graph, const FxProgram& program)
+    : open_(program.groups.size(), 0), only_one_gone_(program.groups.size(), false) {
   std::vector<std::int64_t> named(program.names.size(), 0);
   const auto name = [&](ValueId id) { ++named[static_cast<std::size_t>(id.index)]; };
   for (const FxGroup& call : program.groups) {
@@ -33,6 +34,7 @@ OpenUsers::OpenUsers(const Graph& graph, const FxProgram& program) : open_(progr
     if (call.name < 0) continue;
     const GraphNode& node = graph.nodes[static_cast<std::size_t>(call.nodes.back())];
     open_[k] = users_of(note_at(node.metadata, fx_node_key)) - named[static_cast<std::size_t>(call.name)];
+    only_one_gone_[k] = open_[k] == 1 && named[static_cast<std::size_t>(call.name)] == 0;
   }
 }
 
@@ -44,6 +46,8 @@ bool OpenUsers::take(std::int32_t group) {
 }
 
 bool OpenUsers::none_left(std::int32_t group) const { return open_[static_cast<std::size_t>(group)] == 0; }
+
+bool OpenUsers::only_one_gone(std::int32_t group) const { return only_one_gone_[static_cast<std::size_t>(group)]; }
 
 LeftOut::LeftOut(const FxProgram& program) {
   for (const FxGroup& group : program.groups)

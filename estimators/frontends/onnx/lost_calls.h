@@ -25,9 +25,12 @@ class OpenUsers {
   bool take(std::int32_t group);
   /// All of its users are in the file: one more call cannot have read the same tensor.
   bool none_left(std::int32_t group) const;
+  /// It had one user, and no text of the file reads it: what that one made of it went, and others read in its place.
+  bool only_one_gone(std::int32_t group) const;
 
  private:
   std::vector<std::int64_t> open_;
+  std::vector<bool> only_one_gone_;
 };
 
 /// Numbers that names leave out.
