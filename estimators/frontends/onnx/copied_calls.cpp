@@ -238,8 +238,7 @@ bool gives_item(const FxGroup& g) {
 }
 
 bool takes_any_layout(std::string_view target) {
-  return target.find("aten.view.") != target.npos || target.find("aten._unsafe_view.") != target.npos ||
-         target.find("aten.reshape.") != target.npos;
+  return target.find("aten._unsafe_view.") != target.npos || target.find("aten.reshape.") != target.npos;
 }
 
 namespace {

@@ -25,8 +25,9 @@ MadeOfLines joined(Emit& e, GraphValueId id, const Lines& lines) {
   Arg::List list;
   for (std::size_t i = 0; i < parts.size(); ++i)
     list.push_back(make_lost(e, *lines[i], *e.inferred[id].dtype, parts[i]));
-  std::int64_t d = 0;
-  while (!parts.empty() && parts[0][static_cast<std::size_t>(d)] == sizes[static_cast<std::size_t>(d)]) ++d;
+  // One line alone was joined with what no parameter gave: in a dimension that is not told.
+  const auto differ = parts.empty() ? sizes.end() : std::ranges::mismatch(sizes, parts[0]).in1;
+  const std::int64_t d = differ == sizes.end() ? 0 : differ - sizes.begin();
   note(e.tape.notes, {{},
                       "parameters that the export joined; how large each is was worked out of all of them",
                       Evidence::told_by_pattern,
