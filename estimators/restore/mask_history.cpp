@@ -33,6 +33,13 @@ bool keeps_masks(std::string_view source) {
 /// (transformers' masking_utils.py: _ignore_causal_mask_sdpa, _ignore_bidirectional_mask_sdpa); traced code cannot.
 bool tells_tokens(const TapeValue& input) { return input.sizes.size() == 2 && !is_floating(input.dtype); }
 
+/// `attention_mask = torch.ones(batch, tokens)`, as models make it that are given none.
+bool marks_all_tokens(const Call& call) {
+  const auto* sizes =
+      call.op == "aten::ones" && !call.args.empty() ? std::get_if<Arg::List>(&call.args[0].value) : nullptr;
+  return sizes && sizes->size() == 2;
+}
+
 /// x of `x op number`.
 std::optional<std::int64_t> number(const Call& call) {
   const auto* n = call.args.size() > 1 ? std::get_if<std::int64_t>(&call.args[1].value) : nullptr;
@@ -220,6 +227,7 @@ MaskHistory::History MaskHistory::of_call(const Call& call) const {
       out.add(i < 0 ? of_source(v) : histories_[static_cast<std::size_t>(i)]);
   });
   out.closed = out.closed || keeps_masks(call.source);
+  out.from_input = out.from_input || (marks_all_tokens(call) && !builds_mask(call));
   if (out.closed) return out;
   const LibraryFact* builder = mask_builder(call.source);
   out.built = out.built || builds_mask(call);
