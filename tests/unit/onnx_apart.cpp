@@ -218,3 +218,40 @@ TEST_CASE("a bound that nothing produces is a number") {
   other.output("y");
   CHECK_FALSE(other.tape(with_batch(4)).ok());
 }
+
+// transformers 5.23.0, models/mamba2/modeling_mamba2.py:86: ~torch.tril(torch.ones(n, n)) in each layer's forward.
+TEST_CASE("a table that layers make alike and the file keeps once is made in each of them") {
+  Builder b;
+  b.input("x", {-1, 4, 4}).weight("bitwise_not", {4, 4}, ::onnx::TensorProto::BOOL).real("number", 0);
+  noted(b.node("Where", {"bitwise_not", "number", "x"}, {"masked_fill"}), "masked_fill",
+        "masked_fill.Scalar](args = (%x, %bitwise_not, 0)", "layers.0");
+  noted(b.node("Where", {"bitwise_not", "number", "masked_fill"}, {"masked_fill_1"}), "masked_fill_1",
+        "masked_fill.Scalar](args = (%masked_fill, %bitwise_not_1, 0)", "layers.1");
+  b.output("masked_fill_1");
+  const auto tape = b.tape(with_batch(4));
+  REQUIRE(tape.ok());
+  std::vector<ValueId> masks;
+  for (const Call& call : tape->calls)
+    if (call.op == "aten::masked_fill.Scalar") masks.push_back(std::get<ValueId>(call.args[1].value));
+  REQUIRE(masks.size() == 2);
+  CHECK(masks[0] != masks[1]);
+}
+
+// transformers 5.23.0, models/pegasus_x/modeling_pegasus_x.py: `.transpose(1, 2).contiguous()`, and `.view(…)` of that
+// in a helper. reshape() of a turned tensor is a copy with _unsafe_view instead.
+TEST_CASE("a view of a turned tensor's copy reads a copy; what reshape copies is its own") {
+  const auto ops = [](const std::string& view) {
+    Builder b;
+    b.input("x", {-1, 4, 6}).integers("sizes", {0, -1});
+    auto& turn = b.node("Transpose", {"x"}, {"transpose"});
+    Builder::attribute(turn, "perm", std::initializer_list<std::int64_t>{0, 2, 1});
+    noted(turn, "transpose", "transpose.int](args = (%x, 1, 2)", "attn");
+    noted(b.node("Reshape", {"transpose", "sizes"}, {view}), view,
+          view + ".default](args = (%clone, [%sym_size_int, 24])", "attn");
+    b.output(view);
+    const auto tape = b.tape(with_batch(4));
+    return tape.ok() ? ops_of(*tape) : std::vector<std::string>{tape.error().what};
+  };
+  CHECK(ops("view") == std::vector<std::string>{"aten::transpose.int", "aten::contiguous", "aten::reshape"});
+  CHECK(ops("_unsafe_view") == std::vector<std::string>{"aten::transpose.int", "aten::reshape"});
+}

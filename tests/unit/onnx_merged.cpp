@@ -54,6 +54,21 @@ TEST_CASE("a call that was merged with an equal one of its module is made twice"
   CHECK(std::get<ValueId>(tape->calls[3].args[0].value) == tape->calls[2].outputs[0]);
 }
 
+// transformers 5.23.0, models/hyperclovax/modeling_hyperclovax.py:325: residual + hidden_states *
+// self.residual_multiplier
+TEST_CASE("what the one user of a call made of it and nobody reads had a neutral number") {
+  Builder b;
+  b.input("x", {-1, 8}).input("y", {-1, 8});
+  noted(b.node("Mul", {"x", "y"}, {"mul"}), "mul", "mul.Tensor](args = (%x, %y)", "norm");
+  noted(b.node("Add", {"x", "mul"}, {"add"}), "add", "add.Tensor](args = (%x, %mul_1)", "");
+  b.output("add");
+  const auto tape = b.tape(with_batch(4));
+  REQUIRE(tape.ok());
+  CHECK(ops_of(*tape) == Ops{"aten::mul.Tensor", "aten::mul.Tensor", "aten::add.Tensor"});
+  CHECK(std::get<double>(tape->calls[1].args[1].value) == 1.0);
+  CHECK(std::get<ValueId>(tape->calls[1].args[0].value) == tape->calls[0].outputs[0]);
+}
+
 TEST_CASE("what a module of another layer computed alike is made for each layer") {
   // cos(exp(x)) in two layers, merged into the first one's.
   Builder b;

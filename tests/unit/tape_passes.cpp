@@ -279,6 +279,29 @@ return %out
   CHECK_FALSE(stays.calls.back().args[3].is_none());
 }
 
+// The causal check asks whether a sum is full, which it never is on the emulated GPU (docs/emulated-gpu.md).
+TEST_CASE("a causal mask stays where the model marks all tokens itself, or where its code wants one in any case") {
+  const auto mask_of = [](const std::string& file, bool marked) {
+    const std::string at = R"( in 0 at "transformers/)" + file + R"(:1 causal_mask = create_causal_mask(")" + "\n";
+    Tape tape = from_text(R"tape(
+input %q float32 [1, 2, 4, 8]
+scope 0 model M
+%ones = aten::ones([1, 4]) in 0 at "transformers/x.py:0 attention_mask = torch.ones(batch, length)"
+%positions = aten::arange(4))tape" +
+                          at + "%mask = aten::le.Tensor(%positions, %positions)" + at +
+                          "%both = aten::mul.Tensor(%mask, %" + (marked ? "ones" : "mask") + ")" + at +
+                          R"tape(
+%out = aten::scaled_dot_product_attention(%q, %q, %q, %both) in 0 at "transformers/x.py:2 a = f("
+return %out
+)tape");
+    recover_causal_masks(tape);
+    return !tape.calls.back().args[3].is_none();
+  };
+  CHECK_FALSE(mask_of("modeling_x.py", false));
+  CHECK(mask_of("modeling_x.py", true));
+  CHECK(mask_of("models/falcon/modeling_falcon.py", false));
+}
+
 // transformers' masking_utils.py: where mask.all() a mask that looks both ways is not made, one of a window only where
 // all tokens are within; attention that is spelled out then adds none.
 TEST_CASE("a full batch has no mask that looks both ways; that of a window stays where the window is smaller") {
