@@ -115,7 +115,9 @@ Conclusions conclude(const Notes& facts, const std::vector<RangeSource>& priced)
     const bool no_part = price != priced.end() && !price->moves_requested() && !reach_of(fact).is_the_part;
     for (std::size_t p = 0; p < part_count && !no_part; ++p)
       if (reach_of(fact).parts & set_of(p)) c.parts[p] = std::max(c.parts[p], basis_of(fact));
-    if (fact.off && consequence_of(fact).widens && price == priced.end()) {
+    // What a file lacks of the weights is not what another reading of those that it has would ask for.
+    const bool adds = price == priced.end() || fact.about == About::weights;
+    if (fact.off && consequence_of(fact).widens && adds) {
       c.off.below += fact.off->below;
       c.off.above += fact.off->above;
     }

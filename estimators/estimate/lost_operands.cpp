@@ -28,7 +28,7 @@ LostNames lost_names(const Tape& tape) {
 
 class LostOperands {
  public:
-  explicit LostOperands(const Tape& tape) : tape_(tape), names_(lost_names(tape)) {}
+  explicit LostOperands(const Tape& tape) : tape_(tape), names_(lost_names(tape)), largest_(largest_results(tape)) {}
 
   /// By turn of a line: the bytes of its largest result. The last one may stand at another line, merged with its next
   /// step.
@@ -45,6 +45,8 @@ class LostOperands {
       before = line;
       out.back() = std::max(out.back(), result(call));
     }
+    for (const auto& [module, lost] : names_)
+      if (std::ranges::find(lost, "weight") == lost.end()) out.push_back(around(module));
     return out;
   }
 
@@ -64,6 +66,35 @@ class LostOperands {
     return {};
   }
 
+  /// The largest result of the module that calls one of which nothing is left, `scale * x + bias` with a scale of ones:
+  /// what that one read. A module with a weight is rather one that is not called.
+  Bytes around(std::string_view module) const {
+    const auto dot = module.rfind('.');
+    if (largest_.contains(module) || dot == module.npos) return {};
+    const auto caller = largest_.find(module.substr(0, dot));
+    return caller == largest_.end() ? Bytes() : caller->second;
+  }
+
+  /// By path of a module that has calls, or whose modules have: the largest of their results.
+  static std::map<std::string_view, Bytes> largest_results(const Tape& tape) {
+    std::vector<Bytes> largest(tape.scopes.size());
+    std::vector<bool> runs(tape.scopes.size(), false);
+    const auto add = [&](std::int32_t s, Bytes b) {
+      if (s < 0) return;
+      runs[static_cast<std::size_t>(s)] = true;
+      largest[static_cast<std::size_t>(s)] = std::max(largest[static_cast<std::size_t>(s)], b);
+    };
+    for (const Call& call : tape.calls) add(call.scope, result(call));
+    std::map<std::string_view, Bytes> out;
+    for (std::size_t s = tape.scopes.size(); s-- > 0;) {  // a parent is made before its children
+      if (!runs[s]) continue;
+      add(tape.scopes[s].parent, largest[s]);
+      Bytes& of_path = out[tape.scopes[s].path];
+      of_path = std::max(of_path, largest[s]);
+    }
+    return out;
+  }
+
   static Bytes result(const Call& call) {
     if (call.known_shapes.empty() || !is_floating(call.known_shapes[0].first)) return {};
     return bytes_of(call.known_shapes[0].first, call.known_shapes[0].second);
@@ -71,6 +102,7 @@ class LostOperands {
 
   const Tape& tape_;
   const LostNames names_;
+  const std::map<std::string_view, Bytes> largest_;  ///< by path
 };
 
 }  // namespace

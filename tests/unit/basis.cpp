@@ -82,6 +82,12 @@ TEST_CASE("a source that was priced speaks for its facts") {
   CHECK(conclude(facts, {names}).off.below == some.below);
 }
 
+TEST_CASE("what a file lacks of the weights adds to readings of those that it has") {
+  RangeSource frozen{About::weights, "networks that may not be trained", {}, {}};
+  frozen.below.requested = frozen.below.process = Bytes(9000);
+  CHECK(conclude({fact(Evidence::assumed, About::weights, some)}, {frozen}).off.above == some.above);
+}
+
 TEST_CASE("a part that is nothing but one fact has the basis of its evidence, and leaves the others alone") {
   const Conclusions guessed =
       conclude({fact(Evidence::assumed, About::context), fact(Evidence::assumed, About::communication)});

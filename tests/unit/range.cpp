@@ -357,6 +357,25 @@ return %c
   CHECK(room_above(tape, inference()) == in_inference + Bytes::mib(4));
 }
 
+// transformers 5.23.0, models/pp_lcnet_v3/modeling_pp_lcnet_v3.py:79: scale * hidden_state + bias, ones and zeros.
+TEST_CASE("a module of which a file has nothing but lost parameters may have made what its caller makes") {
+  Tape tape = lowered(R"tape(
+input %x float32 [1024, 1024]
+parameter %w float32 [1024, 1024]
+scope 0 "" M
+scope 1 block Block in 0
+scope 2 block.act torch.nn.modules.activation.ReLU in 1
+%a = aten::mm(%x, %w) in 1 shapes(float32 [1024, 1024])
+%b = aten::relu(%a) in 2 shapes(float32 [1024, 1024])
+return %b
+)tape");
+  const Bytes before = room_above(tape, {});
+  tape.exported.lost_parameters = {"block.head.weight", "block.head.bias", "block.act.alpha", "other.scale"};
+  CHECK(room_above(tape, {}) == before);
+  tape.exported.lost_parameters = {"block.lab.scale", "block.lab.bias"};
+  CHECK(room_above(tape, {}) == before + Bytes::mib(4));
+}
+
 TEST_CASE("a call that the exporter numbered and the file has lost may have made as much as those beside it") {
   Tape tape = lowered(R"tape(
 input %x float32 [1024, 1024]

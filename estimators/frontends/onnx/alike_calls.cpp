@@ -8,6 +8,7 @@
 #include "estimators/frontends/onnx/copied_calls.h"
 #include "estimators/frontends/onnx/folded.h"
 #include "estimators/frontends/onnx/metadata.h"
+#include "estimators/graph/expression.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan::onnx_format {
@@ -131,6 +132,10 @@ bool has_sign(const GraphNode& node, std::string_view op) {
   const auto line = frame.find('\n');
   const char sign = op == "mul" ? '*' : op == "div" ? '/' : op == "add" ? '+' : '-';
   return line != frame.npos && frame.find(sign, line) != frame.npos;
+}
+
+bool has_other_sign(const GraphNode& node, std::string_view op) {
+  return lower_case(node.op_type) != op && has_sign(node, op);
 }
 
 void stand_as(GraphNode& node, const GraphNode& reader, const GraphNode& other) {

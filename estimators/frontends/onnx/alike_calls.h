@@ -52,6 +52,8 @@ class AlikeCalls {
 
 /// Whether a node's innermost line has the sign of such an op, "*" of "mul".
 bool has_sign(const GraphNode& node, std::string_view op);
+/// The same of one that is not the node's own: a node that multiplies has the "*" of its line itself.
+bool has_other_sign(const GraphNode& node, std::string_view op);
 
 /// A call that comes again stands in the reader's module, at the place where `other`, of a module of its class, makes
 /// it.

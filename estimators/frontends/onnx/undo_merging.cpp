@@ -136,9 +136,9 @@ class Parter {
     GraphValueId again = -1;
     if (const auto it = again_.find(name); it != again_.end()) {
       again = it->second;
-    } else if (by >= 0 && ((op == op_of_name(program_.groups[at(by)].text.name) &&
-                            !(neutral_number(op) && users_.only_one_gone(by))) ||
-                           (op == "getitem" && gives_item(program_.groups[at(by)])))) {
+    } else if (by >= 0 && !(neutral_number(op) && users_.only_one_gone(by)) &&
+               (op == op_of_name(program_.groups[at(by)].text.name) ||
+                (op == "getitem" && gives_item(program_.groups[at(by)])))) {
       again = copy_call(reader, name, by, reads[0].node);
     } else if (op == "clone" && by >= 0 && asks_for_copy(old_.nodes[at(nodes_.maker[at(reads[0].id)])])) {
       again = add_same(reader, name, reads[0], "clone.default");
@@ -392,18 +392,14 @@ class Parter {
   GraphValueId add_neutral(const FxGroup& reader, std::string_view name, const Read& read, double number) {
     const DType dtype = g_.read().values[at(read.id)].dtype.value_or(DType::float32);
     if (!is_floating(dtype)) return -1;
-    StoredTensor t;
-    t.name = fmt::format("{}_number", name);
-    t.dtype = dtype;
-    t.floats = {number};
+    StoredTensor t{fmt::format("{}_number", name), dtype, {}, {}, {number}, false, {}};
     const GraphValueId id = new_value(t.name, dtype, std::vector<Dim>{});
     g_.write().initializers.emplace(id, std::move(t));
     const std::string_view op = op_of_name(name);
     GraphNode node = node_of(op == "mul" ? "Mul" : op == "div" ? "Div" : op == "add" ? "Add" : "Sub", {read.id, id});
     const std::int32_t maker = nodes_.maker[at(read.id)];
     const bool in_line =
-        has_sign(old_.nodes[at(reader.nodes.back())], op) &&
-        !(maker >= 0 && lower_case(old_.nodes[at(maker)].op_type) != op && has_sign(old_.nodes[at(maker)], op));
+        has_sign(old_.nodes[at(reader.nodes.back())], op) && !(maker >= 0 && has_other_sign(old_.nodes[at(maker)], op));
     return add_node(reader, name, read, std::move(node), fmt::format("{}.Tensor , {:.1f}", op, number), in_line);
   }
 
