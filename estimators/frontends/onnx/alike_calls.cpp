@@ -127,15 +127,39 @@ bool AlikeCalls::stand_like_sibling(GraphNode& node, const FxGroup& reader, std:
   return false;
 }
 
-bool has_sign(const GraphNode& node, std::string_view op) {
-  const std::string_view frame = last_frame(trace_of(node));
-  const auto line = frame.find('\n');
-  const char sign = op == "mul" ? '*' : op == "div" ? '/' : op == "add" ? '+' : '-';
-  return line != frame.npos && frame.find(sign, line) != frame.npos;
+namespace {
+
+char sign_of(std::string_view op) { return op == "mul" ? '*' : op == "div" ? '/' : op == "add" ? '+' : '-'; }
+
+/// The line of the frame that is as deep as the last one of `other`, and what follows.
+std::string_view frames_from(std::string_view trace, std::string_view other) {
+  constexpr std::string_view file = "File \"";
+  std::size_t at = trace.find(file);
+  for (auto o = other.find(file); at != trace.npos && (o = other.find(file, o + 1)) != other.npos;)
+    at = trace.find(file, at + 1);
+  return at == trace.npos ? std::string_view() : trace.substr(at);
 }
 
-bool has_other_sign(const GraphNode& node, std::string_view op) {
-  return lower_case(node.op_type) != op && has_sign(node, op);
+}  // namespace
+
+bool has_free_sign(const GraphNode& node, std::string_view op) {
+  const std::string_view frame = last_frame(trace_of(node));
+  const auto line = frame.find('\n');
+  return line != frame.npos &&
+         std::ranges::count(frame.substr(line), sign_of(op)) > (lower_case(node.op_type) == op ? 1 : 0);
+}
+
+bool is_of_caller(const GraphNode& maker, const GraphNode& reader, std::string_view op) {
+  if ((op != "mul" && op != "div" && op != "add" && op != "sub") || has_free_sign(maker, op)) return false;
+  const std::string_view of_maker = module_of_node(maker), of_reader = module_of_node(reader);
+  if (of_maker.size() <= of_reader.size() || !of_maker.starts_with(of_reader) ||
+      (!of_reader.empty() && of_maker[of_reader.size()] != '.'))
+    return false;
+  // The line that calls the module shows it: its names get what that makes of the module's result.
+  const std::string_view frames = frames_from(trace_of(maker), trace_of(reader));
+  const auto line = frames.find('\n');
+  return line != frames.npos &&
+         frames.substr(line, frames.find('\n', line + 1) - line).find(sign_of(op)) == frames.npos;
 }
 
 void stand_as(GraphNode& node, const GraphNode& reader, const GraphNode& other) {

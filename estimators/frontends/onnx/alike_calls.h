@@ -50,10 +50,11 @@ class AlikeCalls {
   std::map<std::pair<std::string_view, std::string_view>, std::vector<const FxGroup*>> by_line_;  ///< target, line
 };
 
-/// Whether a node's innermost line has the sign of such an op, "*" of "mul".
-bool has_sign(const GraphNode& node, std::string_view op);
-/// The same of one that is not the node's own: a node that multiplies has the "*" of its line itself.
-bool has_other_sign(const GraphNode& node, std::string_view op);
+/// Whether a node's innermost line has the sign of such an op, "*" of "mul", that is not the node's own.
+bool has_free_sign(const GraphNode& node, std::string_view op);
+/// `out = self.conv(x) + 0` leaves no line: a sum with a number is of the module that reads it, where that one called
+/// the module whose result it takes and whose own line has no such sign.
+bool is_of_caller(const GraphNode& maker, const GraphNode& reader, std::string_view op);
 
 /// A call that comes again stands in the reader's module, at the place where `other`, of a module of its class, makes
 /// it.

@@ -324,11 +324,7 @@ class Parter {
   }
 
   GraphValueId new_value(std::string name, std::optional<DType> dtype, std::optional<std::vector<Dim>> shape) {
-    GraphValue v;
-    v.name = std::move(name);
-    v.dtype = dtype;
-    v.shape = std::move(shape);
-    g_.write().values.push_back(std::move(v));
+    g_.write().values.push_back({std::move(name), dtype, std::move(shape), {}});
     return static_cast<GraphValueId>(g_.read().values.size() - 1);
   }
 
@@ -340,7 +336,10 @@ class Parter {
     const std::int32_t maker = in_line ? -1 : nodes_.maker[at(read.id)], by = result_of_[at(read.id)];
     node.name = fmt::format("node_{}", name);
     node.outputs = {made};
-    node.metadata = old_.nodes[maker >= 0 ? at(maker) : at(reader.nodes.back())].metadata;
+    const GraphNode& after = old_.nodes[at(reader.nodes.back())];
+    const bool called = maker >= 0 && is_of_caller(old_.nodes[at(maker)], after, op_of_name(name));
+    node.metadata = (maker >= 0 && !called ? old_.nodes[at(maker)] : after).metadata;
+    if (called) node.metadata.erase(std::string(stack_trace_key));
     const auto stored = std::ranges::find(signature_.inputs, x.name, &SignatureLine::target);
     const std::string_view own = stored == signature_.inputs.end() ? std::string_view(x.name) : stored->name,
                            from = by >= 0 ? program_.groups[at(by)].text.name : own;
@@ -398,8 +397,8 @@ class Parter {
     const std::string_view op = op_of_name(name);
     GraphNode node = node_of(op == "mul" ? "Mul" : op == "div" ? "Div" : op == "add" ? "Add" : "Sub", {read.id, id});
     const std::int32_t maker = nodes_.maker[at(read.id)];
-    const bool in_line =
-        has_sign(old_.nodes[at(reader.nodes.back())], op) && !(maker >= 0 && has_other_sign(old_.nodes[at(maker)], op));
+    const bool in_line = has_free_sign(old_.nodes[at(reader.nodes.back())], op) &&
+                         !(maker >= 0 && has_free_sign(old_.nodes[at(maker)], op));
     return add_node(reader, name, read, std::move(node), fmt::format("{}.Tensor , {:.1f}", op, number), in_line);
   }
 
