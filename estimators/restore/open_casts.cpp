@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "estimators/restore/casts.h"
@@ -84,6 +85,61 @@ class Places {
   const std::vector<std::int32_t> maker_;
 };
 
+/// Calls [first, last) of a region without gradients or without autocast, of which an exporter keeps no lines.
+struct Region {
+  std::size_t first = 0, last = 0;
+};
+
+bool is_product(std::string_view op) {
+  static constexpr std::string_view ops[] = {"aten::matmul", "aten::bmm", "aten::linear", "aten::einsum",
+                                             "aten::scaled_dot_product_attention"};
+  return std::ranges::find(ops, op) != std::end(ops);
+}
+
+/// Where autocast would run a product in half precision. Files without lines have no such regions.
+std::vector<Region> regions_of(const Tape& tape) {
+  std::vector<Region> out;
+  if (tape.exported.keeps_casts || tape.exported.recorded ||
+      std::ranges::all_of(tape.calls, [](const Call& c) { return c.source.empty(); }))
+    return out;
+  for (std::size_t i = 0; i < tape.calls.size();) {
+    std::size_t end = i;
+    bool product = false;
+    for (; end < tape.calls.size() && tape.calls[end].source.empty() && tape.calls[end].scope == tape.calls[i].scope;
+         ++end)
+      product = product || is_product(tape.calls[end].op);
+    if (product && tape.calls[i].scope >= 0) out.push_back({i, end});
+    i = std::max(end, i + 1);
+  }
+  return out;
+}
+
+/// `with autocast(enabled=False): y = f(q.float(), k.float())`: what the region is given is in fp32 there.
+void widen_regions(Tape& tape) {
+  CallsBefore casts;
+  for (const Region& r : regions_of(tape)) {
+    std::unordered_map<std::int32_t, ValueId> wide;
+    std::unordered_set<std::int32_t> made;
+    for (std::size_t i = r.first; i < r.last; ++i) {
+      Call& call = tape.calls[i];
+      call.no_autocast = true;
+      replace_values(call, [&](ValueId id) {
+        if (made.contains(id.index) || tape.values[static_cast<std::size_t>(id.index)].kind != ValueKind::computed)
+          return Arg{id};
+        const auto [it, fresh] = wide.try_emplace(id.index);
+        if (fresh) {
+          Call cast = fp32_copy(tape, id, call);
+          it->second = cast.outputs[0];
+          casts.emplace_back(i, std::move(cast));
+        }
+        return Arg{it->second};
+      });
+      for (const ValueId id : call.outputs) made.insert(id.index);
+    }
+  }
+  insert_calls(tape.calls, std::move(casts));
+}
+
 /// A call whose result, or the parameter that it reads, may be converted.
 struct OpenCast {
   std::size_t call = 0;
@@ -112,12 +168,13 @@ std::vector<std::size_t> products_without_autocast(const Tape& tape) {
 }  // namespace
 
 bool has_open_casts(const Tape& tape) {
-  return !open_casts_of(tape).empty() || !products_without_autocast(tape).empty();
+  return !open_casts_of(tape).empty() || !products_without_autocast(tape).empty() || !regions_of(tape).empty();
 }
 
 void make_open_casts(Tape& tape) {
   if (!tape.reading.open_casts) return;
   for (const std::size_t i : products_without_autocast(tape)) tape.calls[i].no_autocast = true;
+  widen_regions(tape);
   CallsBefore casts;
   std::unordered_map<std::int32_t, ValueId> narrowed;
   const auto now = [&](ValueId id) {
