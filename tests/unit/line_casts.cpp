@@ -179,3 +179,30 @@ return %out
   CHECK(std::get<ValueId>(tape.calls[2].args[0].value) == tape.calls[1].outputs[0]);
   CHECK(std::get<ValueId>(tape.calls[4].args[0].value) == tape.calls[0].outputs[0]);
 }
+
+// timm 1.0.31, models/efficientvit_mit.py:385: with torch.autocast(…, enabled=False): out = self._attn(q, k, v)
+TEST_CASE("a region of which an exporter keeps no lines may run with autocast off, on what was converted to fp32") {
+  const std::string text = R"tape(
+input %x float32 [2, 4]
+scope 0 "" M
+%q = aten::relu(%x) in 0 at "m.py:1 q = relu(x)"
+%kv = aten::matmul(%q, %q) in 0
+%out = aten::matmul(%q, %kv) in 0
+%y = aten::exp(%out) in 0 at "m.py:4 return out.exp()"
+return %y
+)tape";
+  Tape tape = from_text(text);
+  REQUIRE(has_open_casts(tape));
+  tape.reading.open_casts = true;
+  make_open_casts(tape);
+  std::vector<std::string> ops;
+  for (const Call& c : tape.calls) ops.push_back(c.op + (c.no_autocast ? " off" : ""));
+  CHECK(ops ==
+        std::vector<std::string>{"aten::relu", "aten::to.dtype", "aten::matmul off", "aten::matmul off", "aten::exp"});
+  CHECK(std::get<ValueId>(tape.calls[3].args[0].value) == tape.calls[1].outputs[0]);
+  // A file without any lines says nothing by leaving one out.
+  std::string silent = text;
+  for (auto at = silent.find(" at \""); at != silent.npos; at = silent.find(" at \""))
+    silent.erase(at, silent.find('\n', at) - at);
+  CHECK_FALSE(has_open_casts(from_text(silent)));
+}
