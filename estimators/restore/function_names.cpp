@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "estimators/facts/libraries.h"
@@ -81,8 +82,10 @@ void follow_run(const Tape& tape, const FunctionRun& run, std::vector<std::int32
   for (std::size_t i = 0; i < calls.size(); ++i) {
     if (step_at[i] < 0) continue;
     const FunctionStep& step = steps[static_cast<std::size_t>(step_at[i])];
-    if (const ValueId x = value_at(tape.calls[static_cast<std::size_t>(calls[i])], 0); !begun && x.valid())
-      names.bind(steps.front().argument, x, false, calls[i]);
+    const std::string_view argument = steps.front().argument;
+    if (const ValueId x = value_at(tape.calls[static_cast<std::size_t>(calls[i])], 0);
+        !begun && x.valid() && !argument.empty())
+      names.bind(argument, x, false, calls[i]);
     begun = true;
     if (inner != 0 && step.inner != inner)
       for (const FunctionStep& left : steps)
@@ -171,30 +174,57 @@ std::vector<std::int32_t> match_steps(const std::vector<FunctionStep>& steps,
   return step_at;
 }
 
-std::vector<FunctionRun> runs_of_functions(const Tape& tape, const Frames& frames) {
-  static const std::map<std::string_view, std::vector<FunctionStep>> known = [] {
-    std::map<std::string_view, std::vector<FunctionStep>> functions;
-    for (const LibraryFact& f : library_facts("statements")) functions[f.subject] = parse_function(f.detail);
+namespace {
+
+/// A line with more calls is taken as it is: a scan over 8,192 tokens has some 40,000.
+constexpr std::size_t most_calls_of_run = 65'536;
+
+struct KnownFunction {
+  std::string_view library, name;
+  std::vector<FunctionStep> steps;
+};
+
+/// The steps of the known function that the line calls, or null. Functions get copied; methods of that name may be
+/// anything in other code than the library's.
+const std::vector<FunctionStep>* function_called(std::string_view source) {
+  static const std::vector<KnownFunction> known = [] {
+    std::vector<KnownFunction> functions;
+    for (const LibraryFact& f : library_facts("statements"))
+      functions.push_back({f.library, f.subject, parse_function(f.detail)});
     return functions;
   }();
+  for (const KnownFunction& f : known) {
+    const auto at = source.find(f.name);
+    if (at == source.npos || !source.substr(at + f.name.size()).starts_with("(") || f.steps.empty()) continue;
+    const bool in_library = source.starts_with(f.library) && source.substr(f.library.size()).starts_with("/");
+    if (in_library || !f.name.starts_with("self.")) return &f.steps;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::vector<FunctionRun> runs_of_functions(const Tape& tape, const Frames& frames) {
   std::vector<FunctionRun> runs;
+  // There is one binding for each different line, and few lines for the calls of many layers.
+  std::vector<std::optional<const std::vector<FunctionStep>*>> called(tape.bindings.size());
   for (std::int32_t scope = -1; scope < static_cast<std::int32_t>(tape.scopes.size()); ++scope)
     for (std::size_t l = 0; l < frames.lines(scope); ++l) {
       const Line& line = frames.line(scope, l);
-      const std::string_view text = frames.text(scope, line);
-      for (const auto& [function, steps] : known) {
-        const auto at = text.find(function);
-        if (at == text.npos || !text.substr(at + function.size()).starts_with("(")) continue;
-        FunctionRun run{&steps, {}, {}};
-        std::vector<std::string_view> ops;
-        for (std::int32_t i = line.first; i <= line.last; ++i)
-          if (const Call& call = tape.calls[static_cast<std::size_t>(i)]; call.scope == scope) {
-            run.calls.push_back(i);
-            ops.push_back(plain_op(call.op));
-          }
-        run.step_at = match_steps(steps, ops);
-        if (!ops.empty()) runs.push_back(std::move(run));
-      }
+      if (line.binding < 0) continue;
+      auto& steps = called[static_cast<std::size_t>(line.binding)];
+      if (!steps) steps = function_called(frames.source_at(scope, line.first));
+      if (!*steps) continue;
+      FunctionRun run{*steps, {}, {}};
+      std::vector<std::string_view> ops;
+      for (std::int32_t i = line.first; i <= line.last; ++i)
+        if (const Call& call = tape.calls[static_cast<std::size_t>(i)]; call.scope == scope) {
+          run.calls.push_back(i);
+          ops.push_back(plain_op(call.op));
+        }
+      if (ops.empty() || ops.size() > most_calls_of_run) continue;
+      run.step_at = match_steps(**steps, ops);
+      runs.push_back(std::move(run));
     }
   return runs;
 }
@@ -224,7 +254,8 @@ class ConvertedRun {
         const auto it = now_.find(id.index);
         return Arg{it == now_.end() ? id : it->second};
       });
-      if (how == Conversion::result_to_fp32) put(at, tape_.calls[at].outputs.at(0), ValueId{}, at + 1);
+      if (how == Conversion::result_to_fp32 && !tape_.calls[at].outputs.empty())
+        put(at, tape_.calls[at].outputs[0], ValueId{}, at + 1);
     }
   }
 
@@ -268,10 +299,10 @@ void follow_dtypes_of_run(Tape& tape, const FunctionRun& run) {
     const ValueId like = whole(value_at(tape.calls[at], second ? 0 : 1));
     if (!x.valid() || !made.contains(x.index)) continue;
     Call& cast = tape.calls[made[x.index]];
-    if (cast.op != "aten::to.dtype" || !like.valid()) continue;
+    if (cast.op != "aten::to.dtype" || cast.args.empty() || !like.valid()) continue;
     if (made.contains(like.index) && made[like.index] > made[x.index]) continue;
     cast.op = "aten::type_as";
-    cast.args = {cast.args.at(0), {like}};
+    cast.args = {cast.args[0], {like}};
     cast.kwargs.clear();
   }
 }

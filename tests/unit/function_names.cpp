@@ -111,3 +111,19 @@ TEST_CASE("all functions of the table can be read") {
     }
   }
 }
+
+// timm 1.0.31, models/swin_transformer.py:603: x = x + self.drop_path1(self._attn(self.norm1(x)))
+TEST_CASE("a method of that name is known in the library's own code alone") {
+  const auto gone = [](const std::string& file) {
+    std::string text = "input %x float32 [2, 4]\nscope 0 \"\" M\n";
+    for (const char* call :
+         {"%first = aten::roll(%x, [1])", "%pad = aten::pad(%first, [0, 0])", "%v = aten::view(%pad, [4, 2])",
+          "%p = aten::permute(%v, [1, 0])", "%c = aten::contiguous(%p)", "%w = aten::view(%c, [8])",
+          "%u = aten::view(%w, [4, 2])", "%q = aten::permute(%u, [1, 0])", "%d = aten::contiguous(%q)",
+          "%back = aten::roll(%d, [1])"})
+      text += call + (" in 0 at \"" + file) + ":1 x = x + self._attn(x)\"\n";
+    return gone_after(from_text(text + "return %back\n"), "pad");
+  };
+  CHECK(gone("timm/models/swin_transformer.py") == 8);
+  CHECK(gone("m.py") == 2);
+}
