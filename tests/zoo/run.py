@@ -56,13 +56,21 @@ def distances(rows, routes, setups):
                 print(f"{route} {setup}: outside by " + ", ".join(f"{100 * d:+.3f} %" for d in off))
 
 
-def by_library(rows, routes):
-    """Totals over the models of each library, all set-ups together."""
+def shares(label, rows):
+    off = [abs(r["steady_requested"]) for r in rows if r["loads"]]
+    if off:
+        print(f"{label}: {len(off)} runs, {100 * sum(o == 0 for o in off) / len(off):.1f} % exact, p95 {100 * totals.quantile(off, 0.95):.2f} %, "
+              f"{sum(o > 0.03 for o in off)} off by more than 3 %")
+
+
+def by_kind(rows, routes):
+    """Totals over the models of each library, and over the files that lack parameters, all set-ups together."""
     for route in routes:
-        for library in sorted({r["name"].split("/")[0] for r in rows}):
-            off = [abs(r["steady_requested"]) for r in rows if r["route"] == route and r["loads"] and r["name"].split("/")[0] == library]
-            if off:
-                print(f"{route} {library}: {len(off)} runs, {100 * sum(o == 0 for o in off) / len(off):.1f} % exact, {100 * sum(o > 0.03 for o in off) / len(off):.1f} % off by more than 3 %")
+        of = [r for r in rows if r["route"] == route]
+        for library in sorted({r["name"].split("/")[0] for r in of}):
+            shares(f"{route} {library}", [r for r in of if r["name"].split("/")[0] == library])
+        for lacks, label in ((0, "whole files"), (1, "files that lack parameters")):
+            shares(f"{route}, {label}", [r for r in of if r.get("lacks", 0) == lacks])
 
 
 def missing(half, routes):
@@ -145,7 +153,7 @@ def main():
         listed(rows)
     table(rows, routes, setups)
     distances(rows, routes, setups)
-    by_library(rows, routes)
+    by_kind(rows, routes)
     missing(a.half, routes)
     if a.history:
         import history
