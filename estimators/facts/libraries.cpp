@@ -58,4 +58,14 @@ const LibraryFact* fact_of_child(std::string_view fact, std::string_view owner_c
   return nullptr;
 }
 
+bool is_in_library(const LibraryFact& fact, std::string_view source) {
+  return source.starts_with(fact.library) && source.substr(fact.library.size()).starts_with('/');
+}
+
+const LibraryFact* fact_of_line(std::string_view fact, std::string_view source) {
+  for (const LibraryFact& f : library_facts(fact))
+    if (f.function && is_in_library(f, source) && source.find(f.subject + "(") != source.npos) return &f;
+  return nullptr;
+}
+
 }  // namespace memplan

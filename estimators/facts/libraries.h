@@ -27,4 +27,10 @@ const LibraryFact* fact_of_class(std::string_view fact, std::string_view module_
 /// The first row of the fact that holds of modules with such a path inside of an `owner` of that class, or null.
 const LibraryFact* fact_of_child(std::string_view fact, std::string_view owner_class, std::string_view path);
 
+/// Whether a line ("transformers/models/x.py:9 y = f(x)") stands in the code of the fact's library.
+bool is_in_library(const LibraryFact& fact, std::string_view source);
+
+/// The first row of the fact whose function is called by a line of its library's own code, or null.
+const LibraryFact* fact_of_line(std::string_view fact, std::string_view source);
+
 }  // namespace memplan

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <string>
 
 #include "estimators/facts/libraries.h"
-#include "estimators/restore/casts.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan {
@@ -75,18 +73,19 @@ class NamesOfRun {
 void follow_run(const Tape& tape, const FunctionRun& run, std::vector<std::int32_t>& until) {
   const auto& [known, calls, step_at] = run;
   const std::vector<FunctionStep>& steps = *known;
+  const auto is_step = [](std::int32_t s) { return s >= 0; };
+  const auto first = std::ranges::find_if(step_at, is_step) - step_at.begin();
+  if (first == std::ssize(step_at)) return;
   NamesOfRun names(until);
+  const auto begins = calls[static_cast<std::size_t>(first)];
+  if (const ValueId x = value_at(tape.calls[static_cast<std::size_t>(begins)], 0);
+      x.valid() && !steps.front().argument.empty())
+    names.bind(steps.front().argument, x, false, begins);
   std::vector<std::pair<const FunctionStep*, ValueId>> waiting;  // for the end of their tuple
   std::int32_t inner = 0;
-  bool begun = false;
   for (std::size_t i = 0; i < calls.size(); ++i) {
     if (step_at[i] < 0) continue;
     const FunctionStep& step = steps[static_cast<std::size_t>(step_at[i])];
-    const std::string_view argument = steps.front().argument;
-    if (const ValueId x = value_at(tape.calls[static_cast<std::size_t>(calls[i])], 0);
-        !begun && x.valid() && !argument.empty())
-      names.bind(argument, x, false, calls[i]);
-    begun = true;
     if (inner != 0 && step.inner != inner)
       for (const FunctionStep& left : steps)
         if (left.inner == inner)
@@ -94,8 +93,7 @@ void follow_run(const Tape& tape, const FunctionRun& run, std::vector<std::int32
     inner = step.inner;
     const Call& call = tape.calls[static_cast<std::size_t>(calls[i])];
     if (!call.outputs.empty() && call.outputs[0].valid()) waiting.emplace_back(&step, call.outputs[0]);
-    const auto next = std::find_if(step_at.begin() + static_cast<std::ptrdiff_t>(i) + 1, step_at.end(),
-                                   [](std::int32_t s) { return s >= 0; });
+    const auto next = std::find_if(step_at.begin() + static_cast<std::ptrdiff_t>(i) + 1, step_at.end(), is_step);
     if (next != step_at.end() && *next > step_at[i] && *next <= step.bound_at) continue;  // the tuple goes on
     for (const auto& [made, value] : waiting)
       for (const std::string_view name : made->names)
@@ -180,7 +178,7 @@ namespace {
 constexpr std::size_t most_calls_of_run = 65'536;
 
 struct KnownFunction {
-  std::string_view library, name;
+  const LibraryFact* fact = nullptr;
   std::vector<FunctionStep> steps;
 };
 
@@ -189,15 +187,14 @@ struct KnownFunction {
 const std::vector<FunctionStep>* function_called(std::string_view source) {
   static const std::vector<KnownFunction> known = [] {
     std::vector<KnownFunction> functions;
-    for (const LibraryFact& f : library_facts("statements"))
-      functions.push_back({f.library, f.subject, parse_function(f.detail)});
+    for (const LibraryFact& f : library_facts("statements")) functions.push_back({&f, parse_function(f.detail)});
     return functions;
   }();
   for (const KnownFunction& f : known) {
-    const auto at = source.find(f.name);
-    if (at == source.npos || !source.substr(at + f.name.size()).starts_with("(") || f.steps.empty()) continue;
-    const bool in_library = source.starts_with(f.library) && source.substr(f.library.size()).starts_with("/");
-    if (in_library || !f.name.starts_with("self.")) return &f.steps;
+    const std::string_view name = f.fact->subject;
+    const auto at = source.find(name);
+    if (at == source.npos || !source.substr(at + name.size()).starts_with("(") || f.steps.empty()) continue;
+    if (is_in_library(*f.fact, source) || !name.starts_with("self.")) return &f.steps;
   }
   return nullptr;
 }
@@ -233,94 +230,6 @@ std::vector<std::int32_t> held_in_functions(const Tape& tape, const Frames& fram
   std::vector<std::int32_t> until(tape.values.size(), -1);
   for (const FunctionRun& run : runs_of_functions(tape, frames)) follow_run(tape, run, until);
   return until;
-}
-
-namespace {
-
-/// Conversions of one run that a file in fp32 does not have.
-class ConvertedRun {
- public:
-  ConvertedRun(Tape& tape, const FunctionRun& run, CallsBefore& casts) : tape_(tape), run_(run), casts_(casts) {}
-
-  void convert() {
-    for (std::size_t i = 0; i < run_.calls.size(); ++i) {
-      const auto at = static_cast<std::size_t>(run_.calls[i]);
-      const Conversion how = converts(i);
-      const bool second = how == Conversion::second_like_first;
-      if (how == Conversion::first_to_fp32) put(at, value_at(tape_.calls[at], 0), ValueId{}, at);
-      if (second || how == Conversion::first_like_second)
-        put(at, value_at(tape_.calls[at], second ? 1 : 0), value_at(tape_.calls[at], second ? 0 : 1), at);
-      replace_values(tape_.calls[at], [&](ValueId id) {
-        const auto it = now_.find(id.index);
-        return Arg{it == now_.end() ? id : it->second};
-      });
-      if (how == Conversion::result_to_fp32 && !tape_.calls[at].outputs.empty())
-        put(at, tape_.calls[at].outputs[0], ValueId{}, at + 1);
-    }
-  }
-
- private:
-  Conversion converts(std::size_t i) const {
-    return run_.step_at[i] < 0 ? Conversion::none : (*run_.steps)[static_cast<std::size_t>(run_.step_at[i])].converts;
-  }
-
-  /// Before call `where`: `x` like `like`, or in fp32 where there is none.
-  void put(std::size_t at, ValueId x, ValueId like, std::size_t where) {
-    if (!x.valid() || now_.contains(x.index)) return;
-    Call cast = like.valid() ? copy_like(tape_, x, like, tape_.calls[at]) : fp32_copy(tape_, x, tape_.calls[at]);
-    cast.binding = tape_.calls[at].binding;  // of the same line
-    now_.emplace(x.index, cast.outputs[0]);
-    casts_.emplace_back(where, std::move(cast));
-  }
-
-  Tape& tape_;
-  const FunctionRun& run_;
-  CallsBefore& casts_;
-  std::map<std::int32_t, ValueId> now_;  ///< by value
-};
-
-/// `bias.to(x.dtype)` of a run stands in a file that keeps conversions as one to fp32.
-void follow_dtypes_of_run(Tape& tape, const FunctionRun& run) {
-  std::map<std::int32_t, std::size_t> made;  // by value
-  for (std::size_t i = 0; i < run.calls.size(); ++i) {
-    const auto at = static_cast<std::size_t>(run.calls[i]);
-    for (const ValueId id : tape.calls[at].outputs) made[id.index] = at;
-    if (run.step_at[i] < 0) continue;
-    const Conversion how = (*run.steps)[static_cast<std::size_t>(run.step_at[i])].converts;
-    const bool second = how == Conversion::second_like_first;
-    if (!second && how != Conversion::first_like_second) continue;
-    const auto whole = [&](ValueId id) {  // what it is a view of
-      while (id.valid() && made.contains(id.index) &&
-             tape.calls[made[id.index]].op.find("squeeze") != std::string::npos)
-        id = value_at(tape.calls[made[id.index]], 0);
-      return id;
-    };
-    const ValueId x = whole(value_at(tape.calls[at], second ? 1 : 0));
-    const ValueId like = whole(value_at(tape.calls[at], second ? 0 : 1));
-    if (!x.valid() || !made.contains(x.index)) continue;
-    Call& cast = tape.calls[made[x.index]];
-    if (cast.op != "aten::to.dtype" || cast.args.empty() || !like.valid()) continue;
-    if (made.contains(like.index) && made[like.index] > made[x.index]) continue;
-    cast.op = "aten::type_as";
-    cast.args = {cast.args[0], {like}};
-    cast.kwargs.clear();
-  }
-}
-
-}  // namespace
-
-void convert_in_functions(Tape& tape) {
-  CallsBefore casts;
-  for (const FunctionRun& run : runs_of_functions(tape, Frames(tape)))
-    if (tape.exported.keeps_casts)
-      follow_dtypes_of_run(tape, run);
-    else
-      ConvertedRun(tape, run, casts).convert();
-  if (casts.empty()) return;
-  tape.recovered.push_back({"aten::to.dtype", "conversions inside of known functions, absent from an fp32 export",
-                            static_cast<std::int64_t>(casts.size()), Evidence::told_by_name, About::cast});
-  std::ranges::stable_sort(casts, {}, [](const auto& c) { return c.first; });
-  insert_calls(tape.calls, std::move(casts));
 }
 
 }  // namespace memplan

@@ -25,7 +25,7 @@ const LibraryFact* mask_builder(std::string_view source) {
 bool keeps_masks(std::string_view source) {
   const auto& known = library_facts("keeps_masks");
   return std::any_of(known.begin(), known.end(), [&](const LibraryFact& f) {
-    return source.starts_with(f.library + "/") && source.find(f.subject + ":") != std::string_view::npos;
+    return is_in_library(f, source) && source.find(f.subject + ":") != std::string_view::npos;
   });
 }
 
@@ -136,8 +136,7 @@ std::optional<std::pair<std::int64_t, std::int64_t>> sizes_of_folded_mask(const 
 
 bool in_library_of_masks(std::string_view source) {
   const auto& known = library_facts("masks_while_traced");
-  return std::any_of(known.begin(), known.end(),
-                     [&](const LibraryFact& f) { return source.starts_with(f.library + "/"); });
+  return std::any_of(known.begin(), known.end(), [&](const LibraryFact& f) { return is_in_library(f, source); });
 }
 
 MaskHistory::MaskHistory(const Tape& tape) : tape_(tape), maker_(makers_of(tape)) { note_builders(); }

@@ -34,15 +34,11 @@ std::size_t marked_checkpoints(const Tape& tape) {
 
 /// Calls of functions that compute something else while they are exported, where that was not put back.
 std::size_t other_branches(const Tape& tape) {
-  const auto& known = library_facts("branches_while_traced");
   std::set<std::pair<std::int32_t, std::string_view>> restored;
   for (const Call& c : tape.calls)
     if (c.op == "aten::linalg_solve_triangular") restored.emplace(c.scope, c.source);
   return static_cast<std::size_t>(std::count_if(tape.calls.begin(), tape.calls.end(), [&](const Call& c) {
-    return !restored.contains({c.scope, c.source}) &&
-           std::any_of(known.begin(), known.end(), [&](const LibraryFact& f) {
-             return c.source.starts_with(f.library + "/") && c.source.find(f.subject + "(") != std::string::npos;
-           });
+    return !restored.contains({c.scope, c.source}) && fact_of_line("branches_while_traced", c.source);
   }));
 }
 

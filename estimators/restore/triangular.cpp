@@ -20,13 +20,6 @@ struct Substitution {
   ValueId system, inverse;
 };
 
-bool computes_otherwise(const Call& call) {
-  const auto& known = library_facts("branches_while_traced");
-  return std::any_of(known.begin(), known.end(), [&](const LibraryFact& f) {
-    return call.source.starts_with(f.library + "/") && call.source.find(f.subject + "(") != std::string::npos;
-  });
-}
-
 /// torch.eye() as an ONNX exporter folds it.
 bool is_square_constant(const Call& call) {
   if (call.op != "aten::empty.memory_format" || call.args.empty()) return false;
@@ -51,7 +44,8 @@ bool is_identity(const Call& call) { return call.op == "aten::eye" || is_square_
 std::optional<Substitution> substitution_at(const Tape& tape, std::size_t first, std::set<std::int32_t> identities) {
   const Call& tril = tape.calls[first];
   const auto* diagonal = tril.args.size() > 1 ? std::get_if<std::int64_t>(&tril.args[1].value) : nullptr;
-  if (tril.op != "aten::tril" || !diagonal || *diagonal != -1 || !computes_otherwise(tril)) return std::nullopt;
+  if (tril.op != "aten::tril" || !diagonal || *diagonal != -1 || !fact_of_line("branches_while_traced", tril.source))
+    return std::nullopt;
   Substitution s{first, first, value_at(tril, 0), {}};
   for (std::size_t i = first + 1; i < tape.calls.size() && !s.inverse.valid(); ++i) {
     const Call& call = tape.calls[i];

@@ -3,6 +3,7 @@
 
 #include <doctest/doctest.h>
 
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,17 @@
 using namespace memplan;
 using memplan::test::gone_after;
 using Steps = std::vector<std::int32_t>;
+
+namespace {
+
+/// A module whose calls, "%y = aten::exp(%x)", all stand at one line.
+std::string calls_at(std::initializer_list<const char*> calls, const std::string& line) {
+  std::string text = "input %x float32 [2, 4]\nscope 0 \"\" M\n";
+  for (const char* call : calls) text += call + line + "\n";
+  return text;
+}
+
+}  // namespace
 
 TEST_CASE("a function's steps are read from a line") {
   const auto steps = parse_function("x=< a=mul ( b=pad c,list+=^pad ) { d=add~ sub } [ e=exp ] ~conv1d f=clone^");
@@ -50,13 +62,12 @@ TEST_CASE("steps are matched in order, and as few left out as can be") {
 // transformers 5.23.0, models/mamba/modeling_mamba.py:174, mamba_selective_scan.
 TEST_CASE("names inside of a known function hold their results until it returns") {
   const std::string line = R"( in 0 at "transformers/models/mamba/modeling_mamba.py:459 y = mamba_selective_scan(")";
-  std::string text = "input %x float32 [2, 4]\nscope 0 \"\" M\n";
-  for (const char* call :
-       {"%soft = aten::softplus(%x)", "%p = aten::mul.Tensor(%soft, %soft)", "%discrete = aten::exp(%p)",
-        "%b = aten::mul.Tensor(%discrete, %x)", "%u = aten::mul.Tensor(%b, %x)", "%state = aten::zeros([2, 4])",
-        "%t = aten::mul.Tensor(%discrete, %state)", "%s = aten::add.Tensor(%t, %u)", "%o = aten::matmul(%s, %x)",
-        "%out = aten::stack([%o, %o], -1)"})
-    text += call + line + "\n";
+  std::string text =
+      calls_at({"%soft = aten::softplus(%x)", "%p = aten::mul.Tensor(%soft, %soft)", "%discrete = aten::exp(%p)",
+                "%b = aten::mul.Tensor(%discrete, %x)", "%u = aten::mul.Tensor(%b, %x)", "%state = aten::zeros([2, 4])",
+                "%t = aten::mul.Tensor(%discrete, %state)", "%s = aten::add.Tensor(%t, %u)",
+                "%o = aten::matmul(%s, %x)", "%out = aten::stack([%o, %o], -1)"},
+               line);
   text += "%after = aten::relu(%out) in 0 at \"m.py:2 z = relu(y)\"\nreturn %after\n";
   const Tape tape = from_text(text);
   constexpr int returns = 9;
@@ -115,13 +126,12 @@ TEST_CASE("all functions of the table can be read") {
 // timm 1.0.31, models/swin_transformer.py:603: x = x + self.drop_path1(self._attn(self.norm1(x)))
 TEST_CASE("a method of that name is known in the library's own code alone") {
   const auto gone = [](const std::string& file) {
-    std::string text = "input %x float32 [2, 4]\nscope 0 \"\" M\n";
-    for (const char* call :
-         {"%first = aten::roll(%x, [1])", "%pad = aten::pad(%first, [0, 0])", "%v = aten::view(%pad, [4, 2])",
-          "%p = aten::permute(%v, [1, 0])", "%c = aten::contiguous(%p)", "%w = aten::view(%c, [8])",
-          "%u = aten::view(%w, [4, 2])", "%q = aten::permute(%u, [1, 0])", "%d = aten::contiguous(%q)",
-          "%back = aten::roll(%d, [1])"})
-      text += call + (" in 0 at \"" + file) + ":1 x = x + self._attn(x)\"\n";
+    const std::string text =
+        calls_at({"%first = aten::roll(%x, [1])", "%pad = aten::pad(%first, [0, 0])", "%v = aten::view(%pad, [4, 2])",
+                  "%p = aten::permute(%v, [1, 0])", "%c = aten::contiguous(%p)", "%w = aten::view(%c, [8])",
+                  "%u = aten::view(%w, [4, 2])", "%q = aten::permute(%u, [1, 0])", "%d = aten::contiguous(%q)",
+                  "%back = aten::roll(%d, [1])"},
+                 " in 0 at \"" + file + ":1 x = x + self._attn(x)\"");
     return gone_after(from_text(text + "return %back\n"), "pad");
   };
   CHECK(gone("timm/models/swin_transformer.py") == 8);

@@ -57,10 +57,11 @@ def distances(rows, routes, setups):
 
 
 def shares(label, rows):
-    off = [abs(r["steady_requested"]) for r in rows if r["loads"]]
-    if off:
-        print(f"{label}: {len(off)} runs, {100 * sum(o == 0 for o in off) / len(off):.1f} % exact, p95 {100 * totals.quantile(off, 0.95):.2f} %, "
-              f"{sum(o > 0.03 for o in off)} off by more than 3 %")
+    loaded = [r for r in rows if r["loads"]]
+    if loaded:
+        t = totals.totals(loaded)
+        print(f"{label}: {t['runs']} runs, {100 * t['exact']:.1f} % exact, p95 {100 * t['p95']:.2f} %, "
+              f"{sum(abs(r['steady_requested']) > 0.03 for r in loaded)} off by more than 3 %")
 
 
 def by_kind(rows, routes):

@@ -150,11 +150,9 @@ bool has_free_sign(const GraphNode& node, std::string_view op) {
 }
 
 bool is_of_caller(const GraphNode& maker, const GraphNode& reader, std::string_view op) {
-  if ((op != "mul" && op != "div" && op != "add" && op != "sub") || has_free_sign(maker, op)) return false;
+  if (!neutral_number(op) || has_free_sign(maker, op)) return false;
   const std::string_view of_maker = module_of_node(maker), of_reader = module_of_node(reader);
-  if (of_maker.size() <= of_reader.size() || !of_maker.starts_with(of_reader) ||
-      (!of_reader.empty() && of_maker[of_reader.size()] != '.'))
-    return false;
+  if (of_maker == of_reader || !is_within(of_maker, of_reader)) return false;
   // The line that calls the module shows it: its names get what that makes of the module's result.
   const std::string_view frames = frames_from(trace_of(maker), trace_of(reader));
   const auto line = frames.find('\n');
