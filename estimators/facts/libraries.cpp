@@ -68,4 +68,10 @@ const LibraryFact* fact_of_line(std::string_view fact, std::string_view source) 
   return nullptr;
 }
 
+const LibraryFact* fact_of_file(std::string_view fact, std::string_view source) {
+  for (const LibraryFact& f : library_facts(fact))
+    if (f.function && is_in_library(f, source) && source.find(f.subject + ":") != source.npos) return &f;
+  return nullptr;
+}
+
 }  // namespace memplan

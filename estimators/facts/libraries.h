@@ -33,4 +33,7 @@ bool is_in_library(const LibraryFact& fact, std::string_view source);
 /// The first row of the fact whose function is called by a line of its library's own code, or null.
 const LibraryFact* fact_of_line(std::string_view fact, std::string_view source);
 
+/// The first row of the fact whose file (its `function`) the line stands in, or null.
+const LibraryFact* fact_of_file(std::string_view fact, std::string_view source);
+
 }  // namespace memplan

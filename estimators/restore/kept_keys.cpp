@@ -3,6 +3,7 @@
 #include <optional>
 #include <string_view>
 
+#include "estimators/facts/libraries.h"
 #include "estimators/restore/statement.h"
 
 namespace memplan {
@@ -18,6 +19,13 @@ bool updates_cache(const Tape& tape, const Call& call) {
   const std::string_view value = s.value;
   const auto open = value.find('(');
   return open != value.npos && value.substr(0, open).ends_with(".update");
+}
+
+/// An exporter's optimizer folds `cat([empty, k])`, and with it the line that told of the cache.
+bool joins_nothing(const Call& call) {
+  const auto* parts =
+      call.op == "aten::cat" && !call.args.empty() ? std::get_if<std::vector<Arg>>(&call.args[0].value) : nullptr;
+  return parts && parts->size() == 1 && fact_of_file("keeps_keys", call.source);
 }
 
 /// `aten::empty([0])`.
@@ -56,7 +64,7 @@ std::vector<std::int32_t> held_by_cache(const Tape& tape, const Frames& frames) 
   std::vector<std::int32_t> until(tape.values.size(), -1), held;
   std::optional<std::int32_t> owner;
   for (const Call& call : tape.calls) {
-    if (call.scope < 0 || !updates_cache(tape, call)) continue;
+    if (call.scope < 0 || !(updates_cache(tape, call) || joins_nothing(call))) continue;
     const std::int32_t caller = frames.parent(call.scope);
     owner = owner ? frames.common(*owner, caller) : caller;
     for (ValueId id : call.outputs)

@@ -21,14 +21,6 @@ const LibraryFact* mask_builder(std::string_view source) {
   return found == known.end() ? nullptr : &*found;
 }
 
-/// The file's code tells the function to make the mask in any case (`allow_is_causal_skip=False`).
-bool keeps_masks(std::string_view source) {
-  const auto& known = library_facts("keeps_masks");
-  return std::any_of(known.begin(), known.end(), [&](const LibraryFact& f) {
-    return is_in_library(f, source) && source.find(f.subject + ":") != std::string_view::npos;
-  });
-}
-
 /// Eager code looks at the values of the mask of tokens and makes no mask where no token is padding
 /// (transformers' masking_utils.py: _ignore_causal_mask_sdpa, _ignore_bidirectional_mask_sdpa); traced code cannot.
 bool tells_tokens(const TapeValue& input) { return input.sizes.size() == 2 && !is_floating(input.dtype); }
@@ -225,7 +217,8 @@ MaskHistory::History MaskHistory::of_call(const Call& call) const {
     if (i < static_cast<std::int32_t>(histories_.size()))
       out.add(i < 0 ? of_source(v) : histories_[static_cast<std::size_t>(i)]);
   });
-  out.closed = out.closed || keeps_masks(call.source);
+  // The file's code may tell the function to make the mask in any case (`allow_is_causal_skip=False`).
+  out.closed = out.closed || fact_of_file("keeps_masks", call.source);
   out.from_input = out.from_input || (marks_all_tokens(call) && !builds_mask(call));
   if (out.closed) return out;
   const LibraryFact* builder = mask_builder(call.source);

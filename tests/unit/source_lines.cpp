@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "estimators/frontends/onnx/call_frames.h"
 #include "estimators/frontends/onnx/scopes.h"
 #include "estimators/restore/statement.h"
 
@@ -20,6 +21,33 @@ TEST_CASE("what lies before the packages of a Python is left out, wherever that 
     CHECK(lines[0] == "torch/net.py:3 y = self.a(x)");
     CHECK(lines[1] == "torch/nn/modules/linear.py:9 return F.linear(input)");
   }
+}
+
+// torch.export(strict=True): all frames, one of PyTorch's own in front, and none of PyTorch's modules.
+TEST_CASE("of a strict trace the frames of forwards alone count") {
+  const auto lines = stack_lines(
+      "File \"/p/site-packages/torch/_dynamo/functional_export.py\", line 221, in forward\n"
+      "    res = self._export_root(*args, **kwargs)\n"
+      "File \"/p/site-packages/transformers/models/x/modeling_x.py\", line 9, in forward\n    h = layer(h)\n"
+      "File \"/p/site-packages/transformers/modeling_layers.py\", line 121, in forward_with_checkpointing\n"
+      "    return forward(self, *args, **kwargs)\n"
+      "File \"/p/site-packages/transformers/models/x/modeling_x.py\", line 5, in forward\n    q = self.q(x)\n");
+  REQUIRE(lines.size() == 2);
+  CHECK(lines[0] == "transformers/models/x/modeling_x.py:9 h = layer(h)");
+  CHECK(lines[1] == "transformers/models/x/modeling_x.py:5 q = self.q(x)");
+  CHECK(stack_lines("File \"/s/m.py\", line 7, in helper\n    return x + 1\n").size() == 1);
+}
+
+TEST_CASE("modules of PyTorch without a frame get one, and no others do") {
+  using Texts = std::vector<std::string>;
+  using memplan::onnx_format::with_frames_of_torch;
+  const std::string linear = "torch.nn.modules.linear.Linear", sequential = "torch.nn.modules.container.Sequential";
+  const Texts root = {"m.py:3 y = self.net(x)"};
+  CHECK(with_frames_of_torch(3, Texts{"m.M", sequential, linear}, root) ==
+        Texts{root[0], "torch/nn/modules/container.py:0 input = module(input)",
+              "torch/nn/modules/linear.py:0 return F.forward(input)"});
+  CHECK(with_frames_of_torch(2, Texts{"m.M", linear, "aten.linear.default"}, root).size() == 2);
+  CHECK(with_frames_of_torch(3, Texts{"m.M", "m.Block", linear}, root) == root);
 }
 
 TEST_CASE("what numbers a module is no tensor of a line") {

@@ -214,4 +214,34 @@ CallFrames call_frames(std::vector<std::string> paths, std::vector<std::string> 
   return f;
 }
 
+/// What the frame of a module of PyTorch's own says, without the number of its line.
+std::string frame_of_torch(std::string_view module_class) {
+  const std::string_view line = module_class.ends_with(".Sequential") ? "input = module(input)"
+                                : module_class.ends_with(".MultiheadAttention")
+                                    ? "attn_output, attn_output_weights = F.multi_head_attention_forward("
+                                    : "return F.forward(input)";
+  return file_of_class(module_class).append(":0 ").append(line);
+}
+
+template <class Text>
+std::vector<std::string> with_frames_of_torch(std::size_t modules, const std::vector<Text>& classes,
+                                              const std::vector<std::string>& lines) {
+  std::vector<std::string> all;
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < std::min(modules, classes.size()); ++i) {
+    const std::string_view name = classes[i];
+    const std::string file = name.starts_with("torch.nn.modules.") ? file_of_class(name) : std::string();
+    if (next < lines.size() && (file.empty() || file_of(lines[next]) == file))
+      all.push_back(lines[next++]);
+    else if (!file.empty())
+      all.push_back(frame_of_torch(name));
+  }
+  return next == lines.size() && all.size() == modules ? all : lines;
+}
+
+template std::vector<std::string> with_frames_of_torch(std::size_t, const std::vector<std::string_view>&,
+                                                       const std::vector<std::string>&);
+template std::vector<std::string> with_frames_of_torch(std::size_t, const std::vector<std::string>&,
+                                                       const std::vector<std::string>&);
+
 }  // namespace memplan::onnx_format

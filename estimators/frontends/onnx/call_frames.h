@@ -24,6 +24,13 @@ struct CallFrames {
 CallFrames call_frames(std::vector<std::string> paths, std::vector<std::string> classes,
                        std::vector<std::string> lines);
 
+/// The lines with one more for each module of PyTorch's own whose frame they lack, and unchanged where that does not
+/// give each module a line: torch.export's strict mode leaves those frames out. `classes`: of the modules around a
+/// node, outermost first, of which the first `modules` count.
+template <class Text>
+std::vector<std::string> with_frames_of_torch(std::size_t modules, const std::vector<Text>& classes,
+                                              const std::vector<std::string>& lines);
+
 /// Whether the entry stands for a frame without a module.
 bool without_module(std::string_view module_class);
 

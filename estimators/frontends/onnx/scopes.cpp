@@ -25,7 +25,7 @@ std::string_view short_path(std::string_view path) {
 }  // namespace
 
 std::vector<std::string> stack_lines(std::string_view trace) {
-  std::vector<std::string> out;
+  std::vector<std::string> forwards, others;
   for (std::size_t at = trace.find("File \""); at != std::string_view::npos; at = trace.find("File \"", at)) {
     at += 6;
     const std::size_t quote = trace.find('"', at);
@@ -36,6 +36,7 @@ std::vector<std::string> stack_lines(std::string_view trace) {
     std::size_t code = trace.find('\n', digits);
     std::string entry(short_path(trace.substr(at, quote - at)));
     entry.append(":").append(trace.substr(line + 5, digits - line - 5));
+    const bool forward = trace.substr(digits, code - digits) == ", in forward";
     if (code != std::string_view::npos) {
       code = trace.find_first_not_of(" \n", code);
       std::size_t end = code == std::string_view::npos ? code : trace.find('\n', code);
@@ -43,10 +44,11 @@ std::vector<std::string> stack_lines(std::string_view trace) {
       if (code != std::string_view::npos && trace.substr(code, 6) != "File \"")
         entry.append(" ").append(trace.substr(code, end - code));
     }
-    out.push_back(std::move(entry));
     at = quote;
+    if (entry.starts_with("torch/_dynamo/")) continue;
+    (forward ? forwards : others).push_back(std::move(entry));
   }
-  return out;
+  return forwards.empty() ? others : forwards;
 }
 
 bool without_checkpoint_frames(std::vector<std::string>& lines) {
@@ -135,6 +137,8 @@ std::int32_t ScopeTracker::enter(const std::vector<Text>& paths, const std::vect
                                  const std::vector<std::string>& lines, std::string& source) {
   // Where each frame is a module's, as in "y = Scale.apply(self.features(x))", the line calls the module first.
   const std::string* application = lines.size() == paths.size() ? nullptr : application_in(lines);
+  if (lines.size() < paths.size() && !lines.empty())
+    return open(paths, classes, with_frames_of_torch(paths.size(), classes, lines), application, source);
   if (lines.size() <= paths.size()) return open(paths, classes, lines, application, source);
   // What stands in the function's own frame is made by the line that applies it.
   if (!paths.empty() && application == &lines[paths.size() - 1])

@@ -68,7 +68,9 @@ class ScopeTracker {
 };
 
 /// "torchvision/models/resnet.py:92 out = self.conv1(x)" for each frame of a stack trace, outermost first: what
-/// comes before "site-packages/", or all but the last two parts of the path, is left out.
+/// comes before "site-packages/", or all but the last two parts of the path, is left out. Frames of functions called
+/// `forward` alone, where there are such: torch.export notes those alone, but in its strict mode it notes all frames,
+/// and one of its own.
 std::vector<std::string> stack_lines(std::string_view trace);
 
 /// Takes frames of torch/utils/checkpoint.py out of a stack: they are no module's. Returns whether there were any.

@@ -19,6 +19,7 @@
 #include "estimators/frontends/onnx/metadata.h"
 #include "estimators/frontends/onnx/reader_frames.h"
 #include "estimators/frontends/onnx/signature.h"
+#include "estimators/frontends/onnx/undo_transposes.h"
 #include "estimators/graph/expression.h"
 #include "estimators/tape/uses.h"
 
@@ -148,7 +149,7 @@ class Parter {
       again = add_same(reader, name, reads[0], "contiguous.default");
     } else if (by < 0 && is_step(reads[0].id)) {
       again = add_step(reader, name, reads[0]);
-    } else if (op == "cat" && by >= 0 && old_.nodes[reads[0].node].op_type != "Transpose") {  // one may be joined there
+    } else if (op == "cat" && by >= 0 && !may_be_joined(old_, reads[0].node, nodes_.maker[at(reads[0].id)])) {
       again = add_joined(reader, name, reads[0]);
     } else if (const std::string_view call = call_of_same(op, old_.nodes[reads[0].node], is_bound(old_, reader));
                !call.empty() && (by >= 0 || op == "detach" || inputs_.contains(reads[0].id))) {

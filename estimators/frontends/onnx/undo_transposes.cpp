@@ -183,4 +183,8 @@ std::optional<Graph> undo_transposes(const Graph& graph, const FxProgram& progra
   return Turns(graph, program).run();
 }
 
+bool may_be_joined(const Graph& graph, std::size_t i, std::int32_t made) {
+  return graph.nodes[i].op_type == "Transpose" && (made < 0 || graph.nodes[at(made)].op_type != "Transpose");
+}
+
 }  // namespace memplan::onnx_format

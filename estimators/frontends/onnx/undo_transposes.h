@@ -1,6 +1,8 @@
 // Transposes that the exporter's optimizer joined with the next one: made apart again.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 
 #include "estimators/frontends/onnx/fx_program.h"
@@ -13,5 +15,9 @@ namespace memplan::onnx_format {
 /// `x.permute(0, 3, 1, 2)` in front of a norm that turns it back, of which an Identity with the norm's text is left.
 /// None where the graph has no such node. `program` is the graph's own.
 std::optional<Graph> undo_transposes(const Graph& graph, const FxProgram& program);
+
+/// Whether node `i`, whose input node `made` makes (-1: none), may be two transposes that are still joined: not where
+/// one stands in front of it, as undo_transposes leaves those that it has taken apart.
+bool may_be_joined(const Graph& graph, std::size_t i, std::int32_t made);
 
 }  // namespace memplan::onnx_format
