@@ -73,6 +73,10 @@ void keep_in_inference(Tape& tape);
 /// Reading::unseen_casts: conversions that a line of a helper asks for convert nothing.
 void leave_unseen_casts(Tape& tape);
 
+/// Buffers that a file of torch.export's strict mode lacks, because no op reads them, where the classes of the modules
+/// tell of them; a note says that there may be others.
+void add_unread_buffers(Tape& tape);
+
 /// Tensors that modules move to the device beside their parameters and buffers.
 void keep_moved_attributes(Tape& tape);
 

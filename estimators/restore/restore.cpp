@@ -50,6 +50,7 @@ void keep_attributes(Tape& t, const TrainingSetup&) {
   average_weights(t);
   keep_hooked_weights(t);
   keep_moved_attributes(t);
+  add_unread_buffers(t);
 }
 
 constexpr RestorePass restore_table[] = {

@@ -137,8 +137,11 @@ std::int32_t ScopeTracker::enter(const std::vector<Text>& paths, const std::vect
                                  const std::vector<std::string>& lines, std::string& source) {
   // Where each frame is a module's, as in "y = Scale.apply(self.features(x))", the line calls the module first.
   const std::string* application = lines.size() == paths.size() ? nullptr : application_in(lines);
-  if (lines.size() < paths.size() && !lines.empty())
-    return open(paths, classes, with_frames_of_torch(paths.size(), classes, lines), application, source);
+  if (lines.size() < paths.size() && !lines.empty()) {
+    const std::vector<std::string> all = with_frames_of_torch(paths.size(), classes, lines);
+    tape_.exported.strict = tape_.exported.strict || all.size() > lines.size();
+    return open(paths, classes, all, application, source);
+  }
   if (lines.size() <= paths.size()) return open(paths, classes, lines, application, source);
   // What stands in the function's own frame is made by the line that applies it.
   if (!paths.empty() && application == &lines[paths.size() - 1])

@@ -85,6 +85,16 @@ Dim dim_of(const json& j) {
   return d;
 }
 
+double real_of(const json& j) {
+  if (j.is_number()) return j.get<double>();
+  const std::string text = j.is_string() ? j.get<std::string>() : std::string();
+  if (text == "Infinity") return std::numeric_limits<double>::infinity();
+  if (text == "-Infinity") return -std::numeric_limits<double>::infinity();
+  return std::numeric_limits<double>::quiet_NaN();
+}
+
+}  // namespace
+
 TensorMeta tensor_meta(const json& j, const std::string& name, const std::string& where) {
   TensorMeta out;
   const auto dtype = dtype_of(whole_number_of(j.at("dtype"), in_graph));
@@ -104,16 +114,6 @@ TensorMeta tensor_meta(const json& j, const std::string& name, const std::string
   out.requires_grad = j.value("requires_grad", false);
   return out;
 }
-
-double real_of(const json& j) {
-  if (j.is_number()) return j.get<double>();
-  const std::string text = j.is_string() ? j.get<std::string>() : std::string();
-  if (text == "Infinity") return std::numeric_limits<double>::infinity();
-  if (text == "-Infinity") return -std::numeric_limits<double>::infinity();
-  return std::numeric_limits<double>::quiet_NaN();
-}
-
-}  // namespace
 
 NameId Reader::intern(const std::string& name) {
   const auto [it, fresh] = names_.emplace(name, static_cast<NameId>(program_.names.size()));

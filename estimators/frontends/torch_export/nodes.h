@@ -9,6 +9,9 @@
 
 namespace memplan::torch_export {
 
+/// TensorMeta of the schema. `name`, `where`: of the tensor and the file, for errors.
+TensorMeta tensor_meta(const nlohmann::json& j, const std::string& name, const std::string& where);
+
 /// Reads into a Program. Missing keys throw nlohmann's exceptions; unknown keys are ignored, because minor versions add
 /// some.
 class Reader {

@@ -9,6 +9,7 @@
 #include "estimators/base/whole_number.h"
 #include "estimators/frontends/torch_export/json_text.h"
 #include "estimators/frontends/torch_export/nodes.h"
+#include "estimators/frontends/torch_export/stored_weights.h"
 #include "estimators/frontends/torch_export/tied_constants.h"
 
 namespace memplan::torch_export {
@@ -84,18 +85,6 @@ void read_outputs(const json& specs, Reader& reader, Program& p) {
   }
 }
 
-/// `folder`: where the members lie, "weights/".
-void read_stored(std::string_view text, std::string_view folder, Program& p) {
-  if (text.empty()) return;
-  const json config = json::parse(text, nullptr, false);
-  if (!config.is_object() || !config.contains("config") || !config["config"].is_object()) return;
-  for (InputSpec& spec : p.inputs) {
-    const auto it = config["config"].find(spec.target);
-    if (it != config["config"].end() && it->is_object() && it->contains("path_name") && (*it)["path_name"].is_string())
-      spec.stored = std::string(folder) + (*it)["path_name"].get<std::string>();
-  }
-}
-
 bool has_inplace_ops(const Program& p) {
   for (const Node& n : p.graphs.front().nodes) {
     if (n.target.rfind("torch.ops.aten.", 0) != 0) continue;
@@ -134,6 +123,7 @@ Program convert(const json& root, std::string_view stored, const std::string& wh
       if (name.is_string()) told = true, training = training || name == "TRAINING";
   if (!told) training = has_inplace_ops(p);
   p.decomposed = !training;
+  add_unread(stored, where, p);
   read_stored(stored, "weights/", p);
   return p;
 }
