@@ -62,16 +62,19 @@ bool is_in_library(const LibraryFact& fact, std::string_view source) {
   return source.starts_with(fact.library) && source.substr(fact.library.size()).starts_with('/');
 }
 
-const LibraryFact* fact_of_line(std::string_view fact, std::string_view source) {
+namespace {
+
+/// The first row whose function stands in a line of its library's own code, with `sign` behind it.
+const LibraryFact* fact_in(std::string_view fact, std::string_view source, char sign) {
   for (const LibraryFact& f : library_facts(fact))
-    if (f.function && is_in_library(f, source) && source.find(f.subject + "(") != source.npos) return &f;
+    if (f.function && is_in_library(f, source) && source.find(f.subject + sign) != source.npos) return &f;
   return nullptr;
 }
 
-const LibraryFact* fact_of_file(std::string_view fact, std::string_view source) {
-  for (const LibraryFact& f : library_facts(fact))
-    if (f.function && is_in_library(f, source) && source.find(f.subject + ":") != source.npos) return &f;
-  return nullptr;
-}
+}  // namespace
+
+const LibraryFact* fact_of_line(std::string_view fact, std::string_view source) { return fact_in(fact, source, '('); }
+
+const LibraryFact* fact_of_file(std::string_view fact, std::string_view source) { return fact_in(fact, source, ':'); }
 
 }  // namespace memplan

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -14,14 +12,6 @@
 namespace memplan {
 
 namespace {
-
-/// Parameters and buffers by name.
-const TapeValue* stored_tensor(const Tape& tape, std::string_view name) {
-  for (const auto* list : {&tape.buffers, &tape.parameters})
-    for (const ValueId id : *list)
-      if (const TapeValue& v = tape.values[static_cast<std::size_t>(id.index)]; v.name == name) return &v;
-  return nullptr;
-}
 
 /// The buffer that a fact tells of, by another tensor of the module: "like inv_freq", or "rows
 /// position_embeddings.weight", a number for each row. None where the module has no such tensor.

@@ -36,6 +36,14 @@ inline ValueId value_at(const Call& call, std::size_t i) {
 /// `weight` of `layers.0.weight`.
 inline std::string_view leaf_of(std::string_view name) { return name.substr(name.rfind('.') + 1); }
 
+/// The parameter or buffer of that name, or null.
+inline const TapeValue* stored_tensor(const Tape& tape, std::string_view name) {
+  for (const auto* list : {&tape.parameters, &tape.buffers})
+    for (const ValueId id : *list)
+      if (const TapeValue& v = tape.values[static_cast<std::size_t>(id.index)]; v.name == name) return &v;
+  return nullptr;
+}
+
 /// How often calls and the tape's outputs read each value.
 inline std::vector<int> count_reads(const Tape& tape) {
   std::vector<int> reads(tape.values.size(), 0);

@@ -40,7 +40,7 @@ TEST_CASE("weights that the signature lacks come from the archive's table, in th
   torch_export::Program p;
   p.names.resize(2);
   p.inputs = {weight("b.weight", 0), weight("a.weight", 1)};
-  add_unread(config, "m.pt2", p);
+  read_stored_weights(config, "m.pt2", p);
   REQUIRE(p.inputs.size() == 3);
   CHECK(p.inputs[0].target == "a.weight");
   CHECK(p.inputs[1].target == "unread.weight");
@@ -55,7 +55,7 @@ TEST_CASE("a signature that lists all weights stays as it is") {
   torch_export::Program p;
   p.names.resize(3);
   p.inputs = {weight("a.weight", 2), weight("unread.weight", 1), weight("b.weight", 0)};
-  add_unread(config, "m.pt2", p);
+  read_stored_weights(config, "m.pt2", p);
   REQUIRE(p.inputs.size() == 3);
   CHECK(p.inputs[0].name == 2);
   CHECK(p.names.size() == 3);

@@ -1,5 +1,7 @@
 #include "estimators/frontends/onnx/call_frames.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 
@@ -180,6 +182,14 @@ void put_in_frame(CallFrames& f, std::size_t i) {
   put_in(f, std::min(i, f.paths.size()), std::move(path), frame_alone);
 }
 
+/// The line at which a module of PyTorch's own stands while it computes.
+std::string_view line_of_torch(std::string_view module_class) {
+  if (module_class.ends_with(".Sequential")) return "input = module(input)";
+  if (module_class.ends_with(".MultiheadAttention"))
+    return "attn_output, attn_output_weights = F.multi_head_attention_forward(";
+  return "return F.forward(input)";
+}
+
 }  // namespace
 
 bool without_module(std::string_view module_class) { return module_class == frame_alone; }
@@ -214,15 +224,6 @@ CallFrames call_frames(std::vector<std::string> paths, std::vector<std::string> 
   return f;
 }
 
-/// What the frame of a module of PyTorch's own says, without the number of its line.
-std::string frame_of_torch(std::string_view module_class) {
-  const std::string_view line = module_class.ends_with(".Sequential") ? "input = module(input)"
-                                : module_class.ends_with(".MultiheadAttention")
-                                    ? "attn_output, attn_output_weights = F.multi_head_attention_forward("
-                                    : "return F.forward(input)";
-  return file_of_class(module_class).append(":0 ").append(line);
-}
-
 template <class Text>
 std::vector<std::string> with_frames_of_torch(std::size_t modules, const std::vector<Text>& classes,
                                               const std::vector<std::string>& lines) {
@@ -234,7 +235,7 @@ std::vector<std::string> with_frames_of_torch(std::size_t modules, const std::ve
     if (next < lines.size() && (file.empty() || file_of(lines[next]) == file))
       all.push_back(lines[next++]);
     else if (!file.empty())
-      all.push_back(frame_of_torch(name));
+      all.push_back(fmt::format("{}:0 {}", file, line_of_torch(name)));
   }
   return next == lines.size() && all.size() == modules ? all : lines;
 }

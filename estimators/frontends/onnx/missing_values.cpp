@@ -13,6 +13,7 @@
 #include "estimators/frontends/onnx/stage_sizes.h"
 #include "estimators/frontends/onnx/unread_sizes.h"
 #include "estimators/frontends/onnx/values.h"
+#include "estimators/tape/uses.h"
 
 namespace memplan::onnx_format {
 
@@ -94,9 +95,7 @@ std::optional<std::vector<std::int64_t>> Values::sizes_of_positions(std::string_
 
 /// Of a parameter or buffer that the file has.
 std::optional<std::vector<std::int64_t>> Values::sizes_of_stored(std::string_view name) const {
-  for (const auto& list : {tape_.parameters, tape_.buffers})
-    for (const ValueId id : list)
-      if (const TapeValue& v = tape_.values[static_cast<std::size_t>(id.index)]; v.name == name) return v.sizes;
+  if (const TapeValue* v = stored_tensor(tape_, name)) return v->sizes;
   return std::nullopt;
 }
 

@@ -123,8 +123,7 @@ Program convert(const json& root, std::string_view stored, const std::string& wh
       if (name.is_string()) told = true, training = training || name == "TRAINING";
   if (!told) training = has_inplace_ops(p);
   p.decomposed = !training;
-  add_unread(stored, where, p);
-  read_stored(stored, "weights/", p);
+  read_stored_weights(stored, where, p);
   return p;
 }
 
@@ -158,7 +157,7 @@ void read_constants(const Archive& archive, const std::string& config, const std
   if (!m || m->bytes > max_json_bytes) return;
   std::string text = archive.read(*m, max_json_bytes);
   tame_json(text, 16, path);
-  read_stored(text, "constants/", p);
+  read_stored_constants(text, p);
 }
 
 /// What memplan.export wrote beside the program (docs/export.md). Other exporters write none, and what is not as

@@ -8,13 +8,13 @@
 
 namespace memplan::torch_export {
 
-/// Notes which member of the archive holds each input. `config`: the JSON of "<model>_weights_config.json" or
-/// "<model>_constants_config.json", or empty; `folder`: where the members lie, "weights/".
-void read_stored(std::string_view config, std::string_view folder, Program& p);
+/// Notes which member of the archive holds each parameter and buffer, from the JSON of "<model>_weights_config.json".
+/// Adds those of the state_dict that the graph's signature lacks, and puts all in the order of the state_dict:
+/// torch.export's strict mode lists those alone that an op reads, in the order in which they are read. A signature that
+/// lists all keeps its order. Nothing happens where the config is empty or has no table. `where`: the file, for errors.
+void read_stored_weights(std::string_view config, const std::string& where, Program& p);
 
-/// Adds the parameters and buffers of the state_dict that the graph's signature lacks, and puts all in the order of the
-/// state_dict. torch.export's strict mode lists those alone that an op reads, in the order in which they are read. A
-/// program that lists all is left as it is. `where`: the file, for errors.
-void add_unread(std::string_view config, const std::string& where, Program& p);
+/// Notes which member holds each constant and each buffer that no state_dict has, from "<model>_constants_config.json".
+void read_stored_constants(std::string_view config, Program& p);
 
 }  // namespace memplan::torch_export
