@@ -15,11 +15,12 @@ using namespace memplan::cudnn_rules;
 namespace {
 
 Sizes convolution(ConvPass pass, std::int64_t element, bool channels_last, std::int64_t batch, std::int64_t channels,
-                  std::int64_t outputs, std::int64_t groups, std::int64_t in, std::int64_t kernel, std::int64_t out) {
+                  std::int64_t outputs, std::int64_t groups, std::int64_t in, std::int64_t kernel, std::int64_t out,
+                  std::int64_t sides = 0) {
   Sizes s{};
   s.batch = batch, s.channels = channels, s.outputs = outputs, s.groups = groups;
   s.group_channels = channels / groups, s.group_outputs = outputs / groups;
-  s.in = in, s.kernel = kernel, s.out = out;
+  s.in = in, s.kernel = kernel, s.out = out, s.sides = sides;
   s.element = element, s.pass = pass, s.channels_last = channels_last;
   return s;
 }
@@ -62,8 +63,48 @@ TEST_CASE("kinds of cuDNN's workspaces have the sizes that cuDNN says") {
   CHECK(bytes("V0.0", 0, convolution(weight, 4, false, 64, 512, 192, 1, 48, 9, 48)) == 6912);
 }
 
+// Answers of cuDNN 9.19 for a T4, an A100 and an H100.
+TEST_CASE("tables, small blocks, merged groups and constants behind copies have the sizes that cuDNN says") {
+  const auto forward = ConvPass::forward, data = ConvPass::data_gradient, weight = ConvPass::weight_gradient;
+  const auto bytes = [](std::string_view kind, std::int64_t amount, const Sizes& s) {
+    return bytes_of_kind(kind_of(kind), amount, s);
+  };
+  CHECK(bytes("C0.6", 0, convolution(data, 2, false, 66, 1008, 40, 1, 1024, 1, 88, 64)) == 136718480);
+  CHECK(bytes("C0.6", 0, convolution(data, 4, false, 32, 640, 16, 1, 50176, 25, 5625, 448)) == 4123164944);
+  CHECK(bytes("U6.16", 61, convolution(weight, 4, true, 30, 2, 2, 1, 1024, 9, 1024)) == 742047);
+  CHECK(bytes("U10.17", 1, convolution(weight, 2, true, 1, 96, 1656, 1, 169, 1, 169)) == 853791);
+  CHECK(bytes("G9.5", 15, convolution(weight, 4, false, 256, 192, 320, 64, 16384, 1, 4096)) == 10739401391);
+  CHECK(bytes("G9.5", 39, convolution(weight, 2, true, 1, 24, 256, 8, 50176, 9, 50176)) == 48846639);
+  CHECK(bytes("C8.0", 0, convolution(data, 4, true, 1, 138, 80, 1, 529, 49, 144)) == 2501936);
+  CHECK(bytes("C8.0", 0, convolution(data, 4, true, 4, 11, 493, 1, 378 * 378, 121, 189 * 189)) == 309539568);
+  CHECK(bytes("P", 0, convolution(forward, 4, false, 2, 408, 40, 8, 7850, 9, 7870)) == 377856);
+  CHECK(bytes("U11.4", 1, convolution(forward, 4, true, 9, 200, 16, 1, 1, 9, 1)) == 130775);
+  CHECK(bytes("W8", 0, convolution(forward, 4, false, 1, 384, 153, 1, 711 * 711, 9, 711 * 711)) == 6047844);
+  CHECK(bytes("W8", 0, convolution(data, 4, true, 2, 8, 6, 1, 256, 9, 256)) == 48560);
+  CHECK(bytes("D7", 229563, convolution(forward, 4, true, 1, 320, 4, 1, 154, 9, 42)) == 229563);
+  CHECK(bytes("D0", 1179883, convolution(data, 2, false, 142, 160, 276, 1, 34596, 25, 34596)) == 4326536059);
+}
+
+// Answers of cuDNN 9.19 for a B200.
+TEST_CASE("persistent engines' split and shared tiles have the sizes that cuDNN says") {
+  const auto forward = ConvPass::forward, data = ConvPass::data_gradient, weight = ConvPass::weight_gradient;
+  const auto bytes = [](std::string_view kind, std::int64_t parts, const Sizes& s) {
+    return bytes_of_kind(kind_of(kind), parts, s);
+  };
+  CHECK(bytes("X7.4", 1, convolution(forward, 4, true, 32, 318, 566, 1, 3481, 81, 2601)) == 400537296);
+  CHECK(bytes("X7.12", 1, convolution(forward, 2, false, 264, 154, 570, 1, 225, 81, 117)) == 84726352);
+  CHECK(bytes("X4.12", 1, convolution(data, 4, true, 8, 480, 838, 1, 16, 9, 16)) == 21236944);
+  CHECK(bytes("X8.9", 1, convolution(data, 2, false, 256, 1070, 528, 1, 23, 49, 23)) == 93186256);
+  CHECK(bytes("X0.1", 1, convolution(weight, 4, false, 32, 16, 8, 1, 3136, 7, 3136)) == 12259024);
+  CHECK(bytes("X4.1", 1, convolution(weight, 2, true, 1, 926, 96, 1, 65536, 9, 65024)) == 127957456);
+  CHECK(bytes("Y8.5", 2, convolution(weight, 4, false, 2, 937, 474, 1, 4096, 10, 4032)) == 85025616);
+  CHECK(bytes("Y0.0", 13, convolution(weight, 4, true, 128, 7, 64, 1, 441, 9, 361)) == 3741904);
+  CHECK(bytes("Y3.7", 6, convolution(weight, 2, false, 512, 32, 1, 1, 4, 4, 1)) == 1714384);
+}
+
 TEST_CASE("a kind that no table has is refused") {
-  for (const char* text : {"", "C11.0", "C0.6", "T0.8", "U0.16", "V0.2", "Cx", "C0.", "C-1.0"})
+  for (const char* text :
+       {"", "C12.0", "C0.7", "T0.8", "U0.19", "G3.19", "X9.0", "Y0.16", "V0.2", "Cx", "C0.", "C-1.0"})
     CHECK_THROWS(kind_of(text));
 }
 

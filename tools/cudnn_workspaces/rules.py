@@ -15,18 +15,26 @@ import numpy as np
 from sklearn.tree import DecisionTreeClassifier
 
 # Layout wanted (1: channels last), channels padded to, 1: groups widened to a power of two, 1: the pass's inputs always.
-COPIES = [(1, 8, 0, 0), (1, 4, 0, 1), (0, 1, 0, 1), (1, 8, 1, 0), (1, 4, 1, 1), (0, 4, 0, 0), (1, 1, 0, 1), (1, 4, 0, 0), (0, 1, 0, 0), (1, 4, 1, 0), (1, 1, 0, 0)]
-CONSTANTS = [0, 131, 128, 159, 131 + 2359416]  # and after the last one a table of six bytes for each position
+COPIES = [(1, 8, 0, 0), (1, 4, 0, 1), (0, 1, 0, 1), (1, 8, 1, 0), (1, 4, 1, 1), (0, 4, 0, 0), (1, 1, 0, 1), (1, 4, 0, 0), (0, 1, 0, 0), (1, 4, 1, 0), (1, 1, 0, 0), (0, 4, 0, 1)]
+CONSTANTS = [0, 131, 128, 159, 131 + 2359416]  # and after the last one a table of six bytes for each position, and the data gradient's table
 TILES = [(128, 128), (256, 128), (128, 256), (128, 64), (64, 128), (64, 64), (256, 64), (64, 256)]
 GRIDS = [(32, 64), (64, 32)]
-BLOCKS = [(a, b) for a in (32, 64, 128, 256) for b in (32, 64, 128, 256)]
+BLOCKS = [(a, b) for a in (32, 64, 128, 256) for b in (32, 64, 128, 256)] + [(32, 16), (16, 64), (64, 16)]
+SMALL_BLOCKS = [0, 16, 17, 18]  # of BLOCKS
+PERSISTENT_TILES = [(a, b) for a in (64, 128, 256) for b in (64, 128, 256)]  # rows and columns, by knobs 40 and 41
+CLUSTERS = [(a, b) for a in (1, 2, 4, 8) for b in (1, 2, 4, 8)]  # of blocks, by knobs 27 and 28
+MULTIPROCESSORS = 148  # of the B200
 INPUTS = np.array([3, 6, 5])  # of a pass: 1 input, 2 weight, 4 output
-OPEN = "SURKO"  # kinds with an amount
-KINDS = (["Z"] + [f"C{c}.{k}" for c in range(len(COPIES)) for k in range(len(CONSTANTS) + 1)] + [f"S{c}" for c in range(len(COPIES))]
+OPEN = "SURKODGXY"  # kinds with an amount
+COUNTED = "SUDGXY"  # of them, those whose amount is a whole number that gives the bytes exactly
+KINDS = (["Z"] + [f"C{c}.{k}" for c in range(11) for k in range(len(CONSTANTS) + 1)] + [f"S{c}" for c in range(11)]
          + [f"T{c}.{t}" for c in (0, 1, 3, 4) for t in range(len(TILES))]
-         + [f"U{c}.{t}" for c in (0, 1, 3, 4) for t in range(len(BLOCKS))] + ["V0.0", "V0.1"] + ["R0", "R1", "K", "O", "N"])
+         + [f"U{c}.{t}" for c in (0, 1, 3, 4) for t in range(16)] + ["V0.0", "V0.1"] + ["R0", "R1", "K", "O", "N"]
+         + [f"C0.{len(CONSTANTS) + 1}"] + [f"U{c}.{t}" for c in (6, 10) for t in SMALL_BLOCKS] + [f"G{c}.{t}" for c in (3, 9) for t in range(16)]
+         + [f"{way}{t}.{c}" for way in "XY" for t in range(len(PERSISTENT_TILES)) for c in range(len(CLUSTERS))] + [f"D{c}" for c in (0, 7, 1, 8, 2)] + ["W8", "P"]
+         + [f"C11.{k}" for k in range(len(CONSTANTS) + 1)] + [f"U11.{t}" for t in range(16)])
 
-LEAVES = {2: (3000, 3000, 6000), 3: (1000, 1000, 1500)}  # by pass
+LEAVES = {2: (10000, 10000, 20000), 3: (2500, 2500, 4000)}  # by pass
 AROUND = {2: 400, 3: 1500}  # a range comes from at least so many convolutions
 DROPPED = .002  # of them may lie outside
 
@@ -62,7 +70,8 @@ def copies(s, kind):
     w = (cp != s.cg) | (kp != s.kg) | (other & (s.r > 1) & (s.cg > 1)) | ((always & 2) > 0)
     y = (kp != s.kg) | cut | (other & (s.o > 1) & (s.k > 1)) | ((always & 4) > 0)
     b = (x * s.n * s.i * cp * at_once + w * kp * cp * s.r * at_once + y * s.n * s.o * kp * at_once) * s.e
-    return b, (x | w | y) * 16 * tables, cp, kp, at_once, tables
+    aligned = np.where(x | w | y, (b + 16 * tables) // 16 * 16 - b, 0)
+    return b, aligned, cp, kp, at_once, tables
 
 
 def features(s):
@@ -77,57 +86,150 @@ def features(s):
     return np.stack(f, 1).astype(np.float32)
 
 
-def explained(s, ws, split, buffers):
-    """The kind of each answer, and its amount: the first kind that gives these bytes exactly, or one with a rough size."""
-    kind, amount = np.full(len(ws), -1), np.zeros(len(ws))
+def persistent(s, tile, cluster, stream, split):
+    """Bytes of an engine whose blocks stay on their multiprocessors (Blackwell): of split sums, or of tiles that blocks share (stream-K)."""
+    (rows, columns), (high, wide) = PERSISTENT_TILES[tile], CLUSTERS[cluster]
+    pairs = rows == 256 or (rows == 128 and high > 1)  # two blocks work at one tile
+    step = np.where(s.e == 4, 32, 64)
+    m = up(np.choose(s.op, [s.n * s.o, s.n * s.i, s.kg]), rows) // rows
+    n = np.choose(s.op, [up(s.kg, columns) // columns, up(s.cg, columns) // columns, up(s.cg, columns) // columns * s.r])
+    parts = np.choose(s.op, [s.r * (up(s.cg, step) // step), s.r * (up(s.kg, step) // step), up(s.n * s.o, step) // step])
+    high = high // 2 if pairs else high
+    tiles = up(m, high) * up(n, wide)
+    if not stream:
+        at = np.minimum(split, parts)
+        buffers, shared = np.where(at >= 4, at, np.where(at > 1, 1, 0)), np.where(at > 1, tiles, 0)
+    else:
+        cluster_tiles = high * wide
+        at_once = MULTIPROCESSORS // (2 if pairs else 1)
+        whole = max(at_once // cluster_tiles, 1) * cluster_tiles
+        if pairs and high == 4:
+            at_once = whole
+        waves = tiles // at_once
+        shared = tiles - np.where(waves > 1, up((waves - 1) * at_once, cluster_tiles), 0)
+        shared = np.where(shared == 2 * whole, whole, shared)
+        shared = np.where((tiles % at_once == 0) | (parts <= 8), 0, shared)
+        each = np.minimum(at_once, shared * parts // 8) // np.maximum(shared, 1)
+        buffers = np.where(each >= 4, each + 2, 1)
+    return np.where(shared > 0, buffers * shared * rows * columns * 4 + 64 + up(4 * shared * (1 + pairs), 128), 0)
+
+
+def candidates(s, ws, knobs):
+    """Every kind that gives the bytes of some answers exactly: its name, where it does, and the amounts (None: it has none)."""
+    split, buffers = knobs.split, knobs.buffers
     weights = s.op == 2
-
-    def put(where, name, value=None):
-        where = where & (kind < 0)
-        kind[where] = KINDS.index(name)
-        if value is not None:
-            amount[where] = value[where]
-
-    put(ws == 0, "Z")
+    yield "Z", ws == 0, None
     made = [copies(s, c) for c in COPIES]
+    positions = (6 * np.where(s.op == 1, s.i, s.o) // 128 + 1) * 128
     for c, (b, aligned, cp, kp, at_once, tables) in enumerate(made):
-        for i, constant in enumerate([*CONSTANTS, (6 * np.where(s.op == 1, s.i, s.o) // 128 + 1) * 128]):
-            put((b + aligned + constant * tables == ws) & ((aligned > 0) | (i > 0)), f"C{c}.{i}")
-    for c, (b, aligned, cp, kp, at_once, tables) in enumerate(made):
-        put(weights & (b + aligned + 128 * tables + split * kp * cp * s.r * 4 * at_once == ws), f"S{c}", split)
+        for i, constant in enumerate([*CONSTANTS, positions]):
+            yield f"C{c}.{i}", (b + aligned + constant * tables == ws) & ((aligned > 0) | (i > 0)), None
+        if c < 11:
+            yield f"S{c}", weights & (b + aligned + 128 * tables + split * kp * cp * s.r * 4 * at_once == ws), split
+    yield "P", positions * np.minimum(s.g, 8) == ws, None
+    b, aligned, *_ = made[0]
+    yield f"C0.{len(CONSTANTS) + 1}", (s.op == 1) & (b + aligned + up(16 * s.r + 4 * (s.i + s.image.sum(1)) + 28, 128) == ws), None
+    b, aligned, *_ = made[8]
+    short, long = (np.where(s.op == 0, one, other) for one, other in ((s.c, s.k), (s.k, s.c)))
+    yield "W8", ~weights & (s.g == 1) & (s.e == 4) & (b + aligned + 36 * s.c * s.k + 64 * up(short, 8) * up(long, 32) + 4 * long == ws), None
     for i, (rows, columns) in enumerate(GRIDS):
-        put(weights & (16 * (up(s.kg, rows) // rows) * (up(s.cg * s.r, columns) // columns) * np.minimum(s.g, 8) == ws), f"V0.{i}")
-    for c in (0, 1, 4, 3):
+        yield f"V0.{i}", weights & (16 * (up(s.kg, rows) // rows) * (up(s.cg * s.r, columns) // columns) * np.minimum(s.g, 8) == ws), None
+    for c in (0, 1, 3, 4):
         b, aligned, cp, kp, at_once, tables = made[c]
         for i, (rows, columns) in enumerate(TILES):
             tiles = up(kp, rows) // rows * (up(cp * s.r, columns) // columns)
-            put(weights & (b + aligned + 128 * tables + 4 * tables * tiles == ws), f"T{c}.{i}")
-    for c in (0, 1, 3, 4):
+            yield f"T{c}.{i}", weights & (b + aligned + 128 * tables + 4 * tables * tiles == ws), None
+
+    def buffered(c, blocks, i, tables):
+        rows, columns = BLOCKS[i]
+        return (buffers > 0) & (ws - made[c][0] - made[c][1] - 159 * tables == blocks * (4 * (buffers + 1) + buffers * 4 * rows * columns))
+
+    for c in (0, 1, 3, 4, 6, 10, 11):
         b, aligned, cp, kp, at_once, tables = made[c]
-        left = ws - b - aligned - 159 * tables
         m, n = np.choose(s.op, [s.n * s.o, s.n * s.i, kp]), np.choose(s.op, [kp, cp, cp * s.r])
-        for i, (rows, columns) in enumerate(BLOCKS):
+        for i in SMALL_BLOCKS if c in (6, 10) else range(16):
+            rows, columns = BLOCKS[i]
             blocks = up(m, rows) // rows * (up(n, columns) // columns) * at_once
-            put((buffers > 0) & (left == blocks * (4 * (buffers + 1) + buffers * 4 * rows * columns)), f"U{c}.{i}", buffers)
+            yield f"U{c}.{i}", buffered(c, blocks, i, tables) & (weights if c in (6, 10) else True), buffers
+    for c in (3, 9):
+        b, aligned, cp, kp, at_once, tables = made[c]
+        for i in range(16):
+            rows, columns = BLOCKS[i]
+            yield f"G{c}.{i}", weights & (s.g > 1) & buffered(c, up(kp * s.g, rows) // rows * (up(cp, columns) // columns) * s.r, i, 1), buffers
+    copied = np.where(s.e == 4, made[7][0] + made[7][1], made[0][0] + made[0][1])
+    for tile, cluster, stream in np.unique(knobs.persistent[knobs.persistent[:, 0] >= 0], axis=0).tolist():
+        of = (knobs.persistent == (tile, cluster, stream)).all(1)
+        yield f"{'X' if stream else 'Y'}{tile}.{cluster}", of & (ws == copied + persistent(s, tile, cluster, stream, split)), np.where(stream, 1, split)
+
+
+def explained(s, ws, knobs):
+    """The kind of each answer, and its amount: one that gives these bytes exactly, or a rough size. Where several do, the answers of one engine
+    have the kind that gives most of them: padding to 4 and to 8 is the same for many sizes, but an engine does one of them. Without groups, kinds
+    that treat groups in different ways are the same, and the first one is taken."""
+    kind, amount = np.full(len(ws), -1), np.zeros(len(ws))
+    found = [(KINDS.index(name), where, value) for name, where, value in candidates(s, ws, knobs) if where.any()]
+    for engine, grouped in np.unique(np.stack([knobs.engines, s.g > 1], 1), axis=0):
+        left = np.flatnonzero((knobs.engines == engine) & ((s.g > 1) == grouped) & (ws >= 0))
+        matches = np.array([where[left] for _, where, _ in found])
+        while matches.any():
+            best = matches.sum(1).argmax()
+            of, _, value = found[best]
+            here = matches[best]
+            kind[left[here]] = of
+            if value is not None:
+                amount[left[here]] = value[left[here]]
+            left, matches = left[~here], matches[:, ~here]
+
+    def put(where, name, value):
+        where = where & (kind < 0)
+        kind[where] = KINDS.index(name)
+        amount[where] = value[where]
+
+    made = [copies(s, c) for c in COPIES]
+    for c in (0, 7, 1, 8, 2):
+        rest = ws - made[c][0] - made[c][1]
+        values, at, count = np.unique(np.where(kind < 0, rest, -1), return_inverse=True, return_counts=True)
+        put((rest > 0) & (rest < 1 << 23) & (count[at] >= max(15, len(ws) // 2500)), f"D{c}", rest)
     for c in (0, 1):
         b, aligned, cp, kp, at_once, tables = made[c]
         rest = (ws - b) / (kp * cp * s.r * 4.0 * at_once)
-        put(weights & ((s.dtype == 0) == (c == 1)) & (rest > .05), f"R{c}", 8 * np.log2(np.maximum(rest, 1e-9)))
+        put((s.op == 2) & ((s.dtype == 0) == (c == 1)) & (rest > .05), f"R{c}", 8 * np.log2(np.maximum(rest, 1e-9)))
     put((ws > 0) & (ws < 1 << 18), "K", 8 * np.log2(np.maximum(ws, 1)))
     put(ws > 0, "O", 8 * np.log2(np.maximum(ws, 1) / ((s.n * s.i * s.c + s.n * s.o * s.k + s.k * s.cg * s.r) * s.e)))
-    put(ws < 0, "N")
+    put(ws < 0, "N", amount)
     return kind, amount
 
 
-def read_answers(path):
-    """Bytes, into how many parts the matrix product is split (knobs 0 and 17), and buffers for partial sums (knob 12; -1 means one)."""
-    ws, split, buffers = [], [], []
-    for line in open(path):
-        words = line.split()
-        ws.append(int(words[0]))
-        split.append(next((int(w.split(":")[1]) for w in words[2:] if w.startswith(("17:", "0:"))), 1))
-        buffers.append(next((abs(int(w[3:])) for w in words[2:] if w.startswith("12:")), 0))
-    return np.array(ws), np.array(split), np.array(buffers)
+class Knobs:
+    """What the answers say of the engines: into how many parts the matrix product is split (knobs 0 and 17), buffers for partial sums (knob 12; -1
+    means one), and of persistent engines (knobs 40 and 41) the tile, the cluster and whether tiles are shared (knob 38)."""
+
+    def __init__(self, answers):
+        self.engines, self.split, self.buffers, self.persistent = [], [], [], []
+        for words in answers:
+            self.engines.append(int(words[1]) if len(words) > 1 else -1)
+            of = dict(map(int, w.split(":")) for w in words[2:])
+            self.split.append(of.get(17, of.get(0, 1)))
+            self.buffers.append(abs(of.get(12, 0)))
+            self.persistent.append(self.engine(of))
+        self.engines, self.split, self.buffers, self.persistent = map(np.array, (self.engines, self.split, self.buffers, self.persistent))
+
+    @staticmethod
+    def engine(of):
+        side = {2: 0, 3: 1, 4: 2}
+        if of.get(40) not in side or of.get(41) not in side or (of.get(17, 1) == 1 and of.get(38, 0) != 1):
+            return -1, -1, -1
+        return side[of[40]] * 3 + side[of[41]], (of[27].bit_length() - 1) * 4 + of[28].bit_length() - 1, of.get(38, 0)
+
+    def of(self, rows):
+        out = Knobs([])
+        out.engines, out.split, out.buffers, out.persistent = self.engines[rows], self.split[rows], self.buffers[rows], self.persistent[rows]
+        return out
+
+
+def read_answers(*paths):
+    words = [line.split() for path in paths for line in open(path)]
+    return np.array([int(w[0]) for w in words]), Knobs(words)
 
 
 def groups_by(values):
@@ -140,7 +242,7 @@ def leaf_text(kind, amount, rows):
     if KINDS[of][0] not in OPEN:
         return f".{of}"
     there = amount[rows][kind[rows] == of]
-    if KINDS[of][0] in "SU":
+    if KINDS[of][0] in COUNTED:
         values, count = np.unique(there, return_counts=True)
         middle = values[count.argmax()] if count.max() > 1 else np.median(there)
     else:
@@ -165,10 +267,11 @@ def list_text(kind, amount, rows):
 
 
 def tree_text(x, kind, amount, leaves, around):
-    # Amounts that are far apart are told apart, too.
-    target = kind * 1000 + np.where(np.isin(kind, [i for i, k in enumerate(KINDS) if k[0] in "RKO"]), np.clip(np.round(amount / 16), -60, 200) + 100, 0).astype(int)
-    split = np.array([KINDS[k][0] in "SU" for k in kind])
-    target[split] += np.minimum(np.round(np.log2(np.maximum(amount[split], 1))), 40).astype(int)
+    # Amounts that count something are told apart, rough ones where they are far apart.
+    target = kind.astype(np.int64) << 24
+    rough, counted = (np.isin(kind, [i for i, k in enumerate(KINDS) if k[0] in letters]) for letters in ("RKO", COUNTED))
+    target[rough] += (np.clip(np.round(amount / 16), -60, 200) + 100).astype(int)[rough]
+    target[counted] += amount.astype(int)[counted]
     tree = DecisionTreeClassifier(criterion="entropy", max_leaf_nodes=leaves, min_samples_leaf=2, random_state=0).fit(x, target)
     t, at = tree.tree_, tree.apply(x)
     region = np.zeros(t.node_count, int)  # the lowest node above with enough rows
@@ -214,13 +317,13 @@ def main():
     with open(out, "w") as f:
         f.write(HEADER.format(version=version) + "kinds " + " ".join(KINDS) + "\n")
         for (sm, rank), pairs in sorted(together.items()):
-            read = [(np.loadtxt(q, dtype=np.int64, ndmin=2), *read_answers(a)) for q, a in pairs]
-            q, ws, split, buffers = (np.concatenate([r[i] for r in read]) for i in range(4))
+            q = np.concatenate([np.loadtxt(q, dtype=np.int64, ndmin=2) for q, _ in pairs])
+            ws, knobs = read_answers(*(a for _, a in pairs))
             for op in (0, 1, 2):
                 for half in (0, 1):
                     rows = (q[:, 0] == op) & ((q[:, 1] > 0) == half) & ((q[:, 1] != 9) | (sm >= 80))  # no bfloat16 before
                     s = Sizes(q[rows], rank)
-                    kind, amount = explained(s, ws[rows], split[rows], buffers[rows])
+                    kind, amount = explained(s, ws[rows], knobs.of(rows))
                     f.write(f"tree {sm} {rank} {op} {half}\n" + tree_text(features(s), kind, amount, LEAVES[rank][op], AROUND[rank]))
             print(sm, rank, len(q), file=sys.stderr, flush=True)
 

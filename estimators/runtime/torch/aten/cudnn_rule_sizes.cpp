@@ -9,6 +9,7 @@
 #include <string>
 
 #include "estimators/base/error.h"
+#include "estimators/runtime/torch/aten/cudnn_persistent.h"
 
 namespace memplan::cudnn_rules {
 
@@ -33,14 +34,18 @@ constexpr std::array copy_kinds{
     CopyKind{true, 4, Grouping::widened, true},         CopyKind{false, 4, Grouping::few_at_a_time, false},
     CopyKind{true, 1, Grouping::few_at_a_time, true},   CopyKind{true, 4, Grouping::few_at_a_time, false},
     CopyKind{false, 1, Grouping::few_at_a_time, false}, CopyKind{true, 4, Grouping::widened, false},
-    CopyKind{true, 1, Grouping::few_at_a_time, false},
+    CopyKind{true, 1, Grouping::few_at_a_time, false},  CopyKind{false, 4, Grouping::few_at_a_time, true},
 };
 
 /// Bytes of tables that engines put behind the copies, for each group at work.
 constexpr std::array<std::int64_t, 5> constants{0, 131, 128, 159, 131 + 2359416};
 /// After the constants: a table with so many bytes for each position, in whole lines of 128 bytes.
 constexpr int position_table = static_cast<int>(constants.size());
-constexpr std::int64_t position_entry = 6, line = 128;
+constexpr std::int64_t position_entry = 6;
+/// After that: the table of an engine for the data's gradient, with an entry for each position of the kernel and of the
+/// input, whatever the groups.
+constexpr int gradient_table = position_table + 1;
+constexpr std::int64_t kernel_entry = 16, input_entry = 4, gradient_table_head = 28;
 
 /// Rows and columns of the weight's gradient that one block of threads computes.
 constexpr std::array<std::pair<std::int64_t, std::int64_t>, 8> tile_sizes{
@@ -50,17 +55,17 @@ constexpr std::array<std::pair<std::int64_t, std::int64_t>, 8> tile_sizes{
 constexpr std::array<std::pair<std::int64_t, std::int64_t>, 2> grid_sizes{{{32, 64}, {64, 32}}};
 constexpr std::int64_t grid_entry = 16;
 
-/// The same of engines that split the matrix product and add the parts up: both are one of these.
+/// The same of engines that split the matrix product and add the parts up: both are one of these, or the pair is one of
+/// the small ones, which follow.
 constexpr std::array<std::int64_t, 4> block_sides{32, 64, 128, 256};
-constexpr int block_sizes = static_cast<int>(block_sides.size() * block_sides.size());
+constexpr std::array<std::pair<std::int64_t, std::int64_t>, 3> small_blocks{{{32, 16}, {16, 64}, {64, 16}}};
+/// Rows of the table of copies, whose engines are for the weight's gradient.
+constexpr std::array<int, 2> copies_for_small_blocks{6, 10};
+constexpr int square_blocks = static_cast<int>(block_sides.size() * block_sides.size());
+constexpr int block_sizes = square_blocks + static_cast<int>(small_blocks.size());
 
 constexpr std::int64_t alignment = 16;        ///< copies begin at multiples of it, so so much is added
 constexpr std::int64_t groups_at_a_time = 8;  ///< Grouping::few_at_a_time
-constexpr std::int64_t accumulator = 4;       ///< bytes of fp32, and of a counter
-
-std::int64_t rounded_up(std::int64_t value, std::int64_t multiple) {
-  return checked_mul(value / multiple + (value % multiple ? 1 : 0), multiple);
-}
 
 std::int64_t product(std::initializer_list<std::int64_t> factors) {
   std::int64_t out = 1;
@@ -99,7 +104,7 @@ Copies copies_of(const CopyKind& kind, const Sizes& s) {
   if (in) c.bytes = product({images, s.in, c.channels, s.element});
   if (weight) c.bytes = checked_add(c.bytes, product({c.outputs, c.channels, s.kernel, c.groups, s.element}));
   if (out) c.bytes = checked_add(c.bytes, product({images, s.out, c.outputs, s.element}));
-  if (in || weight || out) c.aligned = alignment * c.tables;
+  if (in || weight || out) c.aligned = checked_add(c.bytes, alignment * c.tables) / alignment * alignment - c.bytes;
   return c;
 }
 
@@ -109,11 +114,29 @@ std::int64_t tiles_of(int row, const Copies& c, const Sizes& s) {
                      rounded_up(checked_mul(c.channels, s.kernel), columns) / columns);
 }
 
-/// Buffers for the partial sums of every block of the matrix product, and counters for their parts.
-std::int64_t buffered(int row, std::int64_t buffers, const Copies& c, const Sizes& s) {
+/// What Winograd's engine without fusion keeps: the weight, the weight transformed to 4 x 4, and a value for each
+/// channel of the result.
+std::int64_t winograd(const Sizes& s) {
+  const bool forward = s.pass == ConvPass::forward;
+  const std::int64_t from = forward ? s.channels : s.outputs, to = forward ? s.outputs : s.channels;
+  const std::int64_t transformed = product({16, rounded_up(from, 8), rounded_up(to, 32), accumulator});
+  return checked_add(checked_add(product({9, from, to, accumulator}), transformed), checked_mul(to, accumulator));
+}
+
+std::pair<std::int64_t, std::int64_t> block_size(int row) {
+  if (row >= square_blocks) return small_blocks[static_cast<std::size_t>(row - square_blocks)];
   const auto side = [](int i) { return block_sides[static_cast<std::size_t>(i)]; };
   const int count = static_cast<int>(block_sides.size());
-  const std::int64_t height = side(row / count), width = side(row % count);
+  return {side(row / count), side(row % count)};
+}
+
+/// Blocks of the whole matrix product; `merged`: the groups are one product, whose columns go by positions of the
+/// kernel.
+std::int64_t blocks_of(int row, const Copies& c, const Sizes& s, bool merged) {
+  const auto [height, width] = block_size(row);
+  if (merged)
+    return product({rounded_up(checked_mul(c.outputs, s.groups), height) / height,
+                    rounded_up(c.channels, width) / width, s.kernel});
   std::int64_t rows = c.outputs, columns = 0;
   if (s.pass == ConvPass::forward)
     rows = checked_mul(s.batch, s.out), columns = c.outputs;
@@ -121,15 +144,23 @@ std::int64_t buffered(int row, std::int64_t buffers, const Copies& c, const Size
     rows = checked_mul(s.batch, s.in), columns = c.channels;
   else
     columns = checked_mul(c.channels, s.kernel);
-  const std::int64_t blocks =
-      product({rounded_up(rows, height) / height, rounded_up(columns, width) / width, c.groups});
+  return product({rounded_up(rows, height) / height, rounded_up(columns, width) / width, c.groups});
+}
+
+/// Buffers for the partial sums of every block of the matrix product, and counters for their parts.
+std::int64_t buffered(int row, std::int64_t buffers, std::int64_t blocks) {
+  const auto [height, width] = block_size(row);
   return product({blocks, accumulator, checked_add(checked_mul(buffers, height * width), buffers + 1)});
 }
 
 std::int64_t behind_copies(int row, const Sizes& s) {
+  if (row == gradient_table)
+    return rounded_up(checked_add(checked_add(checked_mul(kernel_entry, s.kernel), gradient_table_head),
+                                  checked_mul(input_entry, checked_add(s.in, s.sides))),
+                      table_line);
   if (row != position_table) return constants[static_cast<std::size_t>(row)];
   const std::int64_t positions = s.pass == ConvPass::data_gradient ? s.in : s.out;
-  return checked_mul(checked_mul(position_entry, positions) / line + 1, line);
+  return checked_mul(checked_mul(position_entry, positions) / table_line + 1, table_line);
 }
 
 std::int64_t grid(int row, const Sizes& s) {
@@ -157,11 +188,15 @@ double tensors(const Sizes& s) {
 int details_of(char letter) {
   switch (letter) {
     case 'C':
-      return position_table + 1;
+      return gradient_table + 1;
     case 'T':
       return static_cast<int>(tile_sizes.size());
     case 'U':
+    case 'G':
       return block_sizes;
+    case 'X':
+    case 'Y':
+      return persistent_clusters;
     case 'V':
       return static_cast<int>(grid_sizes.size());
     default:
@@ -184,8 +219,10 @@ Sizes sizes_of(const ConvProblem& p, ConvPass pass) {
   s.batch = p.input[0], s.channels = p.input[1], s.outputs = p.weight[0], s.groups = p.groups;
   s.group_channels = s.channels / s.groups, s.group_outputs = s.outputs / s.groups;
   s.in = s.kernel = s.out = 1;
+  s.sides = 0;
   for (int d = 2; d < static_cast<int>(p.input.size()); ++d) {
     s.in = checked_mul(s.in, p.input[d]);
+    s.sides = checked_add(s.sides, p.input[d]);
     s.kernel = checked_mul(s.kernel, p.weight[d]);
     s.out = checked_mul(s.out, p.output[d]);
   }
@@ -203,16 +240,30 @@ Kind kind_of(std::string_view text) {
   const auto dot = text.find('.');
   if (!text.empty()) out.copy = small_number(text.substr(0, dot));
   if (dot != text.npos) out.detail = small_number(text.substr(dot + 1));
-  if (out.copy < 0 || out.copy >= static_cast<int>(copy_kinds.size()) || out.detail < 0 ||
-      out.detail >= details_of(out.letter))
+  const bool persistent = out.letter == 'X' || out.letter == 'Y';
+  const int copies = persistent ? persistent_tiles : static_cast<int>(copy_kinds.size());
+  if (out.copy < 0 || out.copy >= copies || out.detail < 0 || out.detail >= details_of(out.letter))
     fail(ErrorKind::internal, "data/cudnn/rules.txt: no such kind");
   return out;
+}
+
+bool kind_is_of(const Kind& kind, ConvPass pass) {
+  if (kind.letter == 'C' && kind.detail == gradient_table) return pass == ConvPass::data_gradient;
+  if (kind.letter == 'W') return pass != ConvPass::weight_gradient;
+  const bool small =
+      kind.letter == 'U' && (kind.copy == copies_for_small_blocks[0] || kind.copy == copies_for_small_blocks[1]);
+  const bool weights = small || kind.letter == 'S' || kind.letter == 'T' || kind.letter == 'V' || kind.letter == 'G';
+  return !weights || pass == ConvPass::weight_gradient;
 }
 
 std::int64_t seldom_more_than(const Sizes& s) {
   std::int64_t largest = 0;
   for (const CopyKind& kind : copy_kinds) largest = std::max(largest, copies_of(kind, s).bytes);
   return checked_add(checked_mul(largest, 4), std::int64_t{64} << 20);
+}
+
+std::int64_t rounded_up(std::int64_t value, std::int64_t multiple) {
+  return checked_mul(value / multiple + (value % multiple ? 1 : 0), multiple);
 }
 
 std::int64_t largest_table() { return *std::max_element(constants.begin(), constants.end()); }
@@ -222,13 +273,24 @@ std::int64_t bytes_of_kind(const Kind& kind, std::int64_t amount, const Sizes& s
   if (kind.letter == 'K') return roughly(amount, 1);
   if (kind.letter == 'O') return roughly(amount, tensors(s));
   if (kind.letter == 'V') return grid(kind.detail, s);
-  const Copies c = copies_of(copy_kinds[static_cast<std::size_t>(kind.copy)], s);
+  if (kind.letter == 'P') return checked_mul(behind_copies(position_table, s), std::min(s.groups, groups_at_a_time));
+  const bool persistent = kind.letter == 'X' || kind.letter == 'Y';
+  const Copies c =
+      copies_of(copy_kinds[static_cast<std::size_t>(persistent ? (s.element == 4 ? 7 : 0) : kind.copy)], s);
   const std::int64_t sums = product({c.outputs, c.channels, s.kernel, c.groups, accumulator});
   if (kind.letter == 'R') return checked_add(c.bytes, roughly(amount, static_cast<double>(sums)));
   const std::int64_t copied = checked_add(c.bytes, c.aligned);
-  if (kind.letter == 'C') return checked_add(copied, checked_mul(behind_copies(kind.detail, s), c.tables));
-  if (kind.letter == 'U')
-    return checked_add(checked_add(copied, constants[3] * c.tables), buffered(kind.detail, amount, c, s));
+  if (kind.letter == 'D') return checked_add(copied, amount);
+  if (kind.letter == 'W') return checked_add(copied, winograd(s));
+  if (persistent) return checked_add(copied, persistent_bytes({kind.copy, kind.detail, kind.letter == 'X'}, amount, s));
+  if (kind.letter == 'C')
+    return checked_add(copied,
+                       checked_mul(behind_copies(kind.detail, s), kind.detail == gradient_table ? 1 : c.tables));
+  if (kind.letter == 'U' || kind.letter == 'G') {
+    const bool merged = kind.letter == 'G';
+    return checked_add(checked_add(copied, constants[3] * (merged ? 1 : c.tables)),
+                       buffered(kind.detail, amount, blocks_of(kind.detail, c, s, merged)));
+  }
   const std::int64_t barrier = checked_add(copied, constants[2] * c.tables);
   if (kind.letter == 'S') return checked_add(barrier, checked_mul(amount, sums));
   return checked_add(barrier, product({tiles_of(kind.detail, c, s), c.tables, 4}));

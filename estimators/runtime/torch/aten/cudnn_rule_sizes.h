@@ -8,11 +8,15 @@
 
 namespace memplan::cudnn_rules {
 
+inline constexpr std::int64_t accumulator = 4;   ///< bytes of fp32, and of a counter
+inline constexpr std::int64_t table_line = 128;  ///< tables fill whole ones
+
 /// A convolution as its engines see it.
 struct Sizes {
   std::int64_t batch, channels, outputs, groups;
   std::int64_t group_channels, group_outputs;  ///< of one group
   std::int64_t in, kernel, out;                ///< positions: products of the spatial sizes
+  std::int64_t sides;                          ///< the sum of the input's spatial sizes
   std::int64_t element;                        ///< bytes
   ConvPass pass;
   bool channels_last;
@@ -23,19 +27,28 @@ Sizes sizes_of(const ConvProblem& problem, ConvPass pass);
 ///
 ///     Z  nothing                               N  cuDNN has no engine
 ///     C  copies of tensors, and a constant or a table of positions
+///     P  a table of positions, whatever the layout
 ///     S  copies, and `amount` partial sums of the weight's gradient
 ///     T  copies, and a counter for each tile of the weight's gradient
 ///     U  copies, and `amount` buffers for each block of the matrix product
+///     G  the same where all groups are one matrix product
 ///     V  a table for each tile of the weight's gradient
+///     W  copies, and the weight as it is and transformed (Winograd, kernels of 3 x 3)
+///     D  copies, and `amount` bytes, whatever the convolution
+///     X  copies, and the tiles that the blocks of a persistent engine share (cudnn_persistent.h)
+///     Y  copies, and `amount` partial sums of each tile of a persistent engine
 ///
 /// Of the others only the rough size is known, and `amount` is in eighths of a power of two: R is copies and so many
 /// times the weight in fp32, K is bytes, O is so many times the three tensors.
 struct Kind {
   char letter = 'Z';
-  int copy = 0;    ///< row of the table of copies
-  int detail = 0;  ///< row of the table of constants, tiles, blocks or grids
+  int copy = 0;    ///< row of the table of copies; of a persistent engine its tile
+  int detail = 0;  ///< row of the table of constants, tiles, blocks, grids or clusters
 };
 Kind kind_of(std::string_view text);
+
+/// Whether engines for this pass have workspaces of the kind.
+bool kind_is_of(const Kind& kind, ConvPass pass);
 
 /// Four times the largest copies of any kind and 64 MiB: of a million answers of cuDNN 9.19 for random convolutions,
 /// fewer than one in a thousand is above it.
@@ -43,6 +56,9 @@ std::int64_t seldom_more_than(const Sizes& sizes);
 
 /// Of the tables that engines put behind copies, whatever the convolution.
 std::int64_t largest_table();
+
+/// The smallest multiple that is not below `value`.
+std::int64_t rounded_up(std::int64_t value, std::int64_t multiple);
 
 std::int64_t bytes_of_kind(const Kind& kind, std::int64_t amount, const Sizes& sizes);
 

@@ -204,9 +204,9 @@ std::optional<Bytes> carried_over(const ConvProblem& known, Bytes bytes, const C
   const Sizes from = sizes_of(known, pass), to = sizes_of(problem, pass);
   if (bytes == Bytes()) return bytes;
   for (const Kind& kind : all_kinds()) {
-    const bool parts = kind.letter == 'S' || kind.letter == 'U';
+    const bool parts = kind.letter == 'S' || kind.letter == 'U' || kind.letter == 'G';
     if (!parts && kind.letter != 'C' && kind.letter != 'T' && kind.letter != 'V') continue;
-    if ((kind.letter == 'S' || kind.letter == 'T' || kind.letter == 'V') && pass != ConvPass::weight_gradient) continue;
+    if (!kind_is_of(kind, pass)) continue;
     const std::int64_t base = bytes_of_kind(kind, 0, from), step = bytes_of_kind(kind, 1, from) - base;
     const std::int64_t left = bytes.count - base;
     if (left != 0 && (step <= 0 || left < 0 || left % step != 0)) continue;
