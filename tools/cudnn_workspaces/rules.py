@@ -1,6 +1,6 @@
 """Learns data/cudnn/rules.txt from cuDNN's answers: which kind of workspace its heuristics choose for a convolution.
 
-    python draw.py 101 26000 2 > 2d.q;  python draw.py 102 5000 1 >> 2d.q;  python draw.py 103 8000 3 > 3d.q     convolutions to ask about
+    python draw.py 201 1500000 2 > 2d.q;  python draw.py 202 300000 1 >> 2d.q;  python draw.py 203 300000 3 > 3d.q     convolutions to ask about
     LD_PRELOAD=… EMULATED_GPU=h100 ./engines < 2d.q > 2d.h100                   answers (engines.cpp), for each card
     python rules.py 9.19.0 ../../data/cudnn/rules.txt 90:2:2d.q:2d.h100 90:3:3d.q:3d.h100 80:2:2d.q:2d.a100 …
 
@@ -15,7 +15,8 @@ import numpy as np
 from sklearn.tree import DecisionTreeClassifier
 
 # Layout wanted (1: channels last), channels padded to, 1: groups widened to a power of two, 1: the pass's inputs always.
-COPIES = [(1, 8, 0, 0), (1, 4, 0, 1), (0, 1, 0, 1), (1, 8, 1, 0), (1, 4, 1, 1), (0, 4, 0, 0), (1, 1, 0, 1), (1, 4, 0, 0), (0, 1, 0, 0), (1, 4, 1, 0), (1, 1, 0, 0), (0, 4, 0, 1)]
+COPIES = [(1, 8, 0, 0), (1, 4, 0, 1), (0, 1, 0, 1), (1, 8, 1, 0), (1, 4, 1, 1), (0, 4, 0, 0), (1, 1, 0, 1), (1, 4, 0, 0), (0, 1, 0, 0),
+          (1, 4, 1, 0), (1, 1, 0, 0), (0, 4, 0, 1)]
 CONSTANTS = [0, 131, 128, 159, 131 + 2359416]  # and after the last one a table of six bytes for each position, and the data gradient's table
 TILES = [(128, 128), (256, 128), (128, 256), (128, 64), (64, 128), (64, 64), (256, 64), (64, 256)]
 GRIDS = [(32, 64), (64, 32)]
@@ -31,11 +32,13 @@ KINDS = (["Z"] + [f"C{c}.{k}" for c in range(11) for k in range(len(CONSTANTS) +
          + [f"T{c}.{t}" for c in (0, 1, 3, 4) for t in range(len(TILES))]
          + [f"U{c}.{t}" for c in (0, 1, 3, 4) for t in range(16)] + ["V0.0", "V0.1"] + ["R0", "R1", "K", "O", "N"]
          + [f"C0.{len(CONSTANTS) + 1}"] + [f"U{c}.{t}" for c in (6, 10) for t in SMALL_BLOCKS] + [f"G{c}.{t}" for c in (3, 9) for t in range(16)]
-         + [f"{way}{t}.{c}" for way in "XY" for t in range(len(PERSISTENT_TILES)) for c in range(len(CLUSTERS))] + [f"D{c}" for c in (0, 7, 1, 8, 2)] + ["W8", "P"]
+         + [f"{way}{t}.{c}" for way in "XY" for t in range(len(PERSISTENT_TILES)) for c in range(len(CLUSTERS))]
+         + [f"D{c}" for c in (0, 7, 1, 8, 2)] + ["W8", "P"]
          + [f"C11.{k}" for k in range(len(CONSTANTS) + 1)] + [f"U11.{t}" for t in range(16)])
 
 LEAVES = {2: (10000, 10000, 20000), 3: (2500, 2500, 4000)}  # by pass
-AROUND = {2: 400, 3: 1500}  # a range comes from at least so many convolutions
+AROUND = {2: 400, 3: 1500}  # a range comes from at least so many convolutions, of so many or fewer in all; of more from more
+ALL = {2: 300000, 3: 50000}
 DROPPED = .002  # of them may lie outside
 
 
@@ -159,7 +162,8 @@ def candidates(s, ws, knobs):
     copied = np.where(s.e == 4, made[7][0] + made[7][1], made[0][0] + made[0][1])
     for tile, cluster, stream in np.unique(knobs.persistent[knobs.persistent[:, 0] >= 0], axis=0).tolist():
         of = (knobs.persistent == (tile, cluster, stream)).all(1)
-        yield f"{'X' if stream else 'Y'}{tile}.{cluster}", of & (ws == copied + persistent(s, tile, cluster, stream, split)), np.where(stream, 1, split)
+        want = copied + persistent(s, tile, cluster, stream, split)
+        yield f"{'X' if stream else 'Y'}{tile}.{cluster}", of & (ws == want), np.where(stream, 1, split)
 
 
 def explained(s, ws, knobs):
@@ -324,7 +328,8 @@ def main():
                     rows = (q[:, 0] == op) & ((q[:, 1] > 0) == half) & ((q[:, 1] != 9) | (sm >= 80))  # no bfloat16 before
                     s = Sizes(q[rows], rank)
                     kind, amount = explained(s, ws[rows], knobs.of(rows))
-                    f.write(f"tree {sm} {rank} {op} {half}\n" + tree_text(features(s), kind, amount, LEAVES[rank][op], AROUND[rank]))
+                    around = AROUND[rank] * max(1, round(len(kind) / ALL[rank], 1))
+                    f.write(f"tree {sm} {rank} {op} {half}\n" + tree_text(features(s), kind, amount, LEAVES[rank][op], around))
             print(sm, rank, len(q), file=sys.stderr, flush=True)
 
 
