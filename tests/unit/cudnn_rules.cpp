@@ -14,6 +14,8 @@ using namespace memplan::cudnn_rules;
 
 namespace {
 
+constexpr ConvPass forward = ConvPass::forward, data = ConvPass::data_gradient, weight = ConvPass::weight_gradient;
+
 Sizes convolution(ConvPass pass, std::int64_t element, bool channels_last, std::int64_t batch, std::int64_t channels,
                   std::int64_t outputs, std::int64_t groups, std::int64_t in, std::int64_t kernel, std::int64_t out,
                   std::int64_t sides = 0) {
@@ -23,6 +25,10 @@ Sizes convolution(ConvPass pass, std::int64_t element, bool channels_last, std::
   s.in = in, s.kernel = kernel, s.out = out, s.sides = sides;
   s.element = element, s.pass = pass, s.channels_last = channels_last;
   return s;
+}
+
+std::int64_t bytes(std::string_view kind, std::int64_t amount, const Sizes& s) {
+  return bytes_of_kind(kind_of(kind), amount, s);
 }
 
 ConvProblem images(DType dtype, bool channels_last, std::int64_t n, std::int64_t c, std::int64_t size, std::int64_t k,
@@ -42,10 +48,6 @@ ConvProblem images(DType dtype, bool channels_last, std::int64_t n, std::int64_t
 
 // Every figure of this case is an answer of cuDNN 9.19 for an A100 (the one with a table of positions: a T4).
 TEST_CASE("kinds of cuDNN's workspaces have the sizes that cuDNN says") {
-  const auto forward = ConvPass::forward, weight = ConvPass::weight_gradient;
-  const auto bytes = [](std::string_view kind, std::int64_t amount, const Sizes& s) {
-    return bytes_of_kind(kind_of(kind), amount, s);
-  };
   CHECK(bytes("Z", 0, convolution(forward, 2, false, 1, 112, 48, 1, 133 * 133, 9, 133 * 133)) == 0);
   // copies with the channels last, padded to eight
   CHECK(bytes("C0.0", 0, convolution(forward, 2, false, 1, 112, 48, 1, 133 * 133, 9, 133 * 133)) == 5757264);
@@ -65,10 +67,6 @@ TEST_CASE("kinds of cuDNN's workspaces have the sizes that cuDNN says") {
 
 // Answers of cuDNN 9.19 for a T4, an A100 and an H100.
 TEST_CASE("tables, small blocks, merged groups and constants behind copies have the sizes that cuDNN says") {
-  const auto forward = ConvPass::forward, data = ConvPass::data_gradient, weight = ConvPass::weight_gradient;
-  const auto bytes = [](std::string_view kind, std::int64_t amount, const Sizes& s) {
-    return bytes_of_kind(kind_of(kind), amount, s);
-  };
   CHECK(bytes("C0.6", 0, convolution(data, 2, false, 66, 1008, 40, 1, 1024, 1, 88, 64)) == 136718480);
   CHECK(bytes("C0.6", 0, convolution(data, 4, false, 32, 640, 16, 1, 50176, 25, 5625, 448)) == 4123164944);
   CHECK(bytes("U6.16", 61, convolution(weight, 4, true, 30, 2, 2, 1, 1024, 9, 1024)) == 742047);
@@ -87,10 +85,6 @@ TEST_CASE("tables, small blocks, merged groups and constants behind copies have 
 
 // Answers of cuDNN 9.19 for a B200.
 TEST_CASE("persistent engines' split and shared tiles have the sizes that cuDNN says") {
-  const auto forward = ConvPass::forward, data = ConvPass::data_gradient, weight = ConvPass::weight_gradient;
-  const auto bytes = [](std::string_view kind, std::int64_t parts, const Sizes& s) {
-    return bytes_of_kind(kind_of(kind), parts, s);
-  };
   CHECK(bytes("X7.4", 1, convolution(forward, 4, true, 32, 318, 566, 1, 3481, 81, 2601)) == 400537296);
   CHECK(bytes("X7.12", 1, convolution(forward, 2, false, 264, 154, 570, 1, 225, 81, 117)) == 84726352);
   CHECK(bytes("X4.12", 1, convolution(data, 4, true, 8, 480, 838, 1, 16, 9, 16)) == 21236944);

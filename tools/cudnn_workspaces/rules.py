@@ -117,17 +117,17 @@ def persistent(s, tile, cluster, stream, split):
     return np.where(shared > 0, buffers * shared * rows * columns * 4 + 64 + up(4 * shared * (1 + pairs), 128), 0)
 
 
-def candidates(s, ws, knobs):
-    """Every kind that gives the bytes of some answers exactly: its name, where it does, and the amounts (None: it has none)."""
+def candidates(s, ws, knobs, made):
+    """Every kind that gives the bytes of some answers exactly: its name, where it does, and the amounts (None: it has none). `made`: the copies of each
+    row of COPIES."""
     split, buffers = knobs.split, knobs.buffers
     weights = s.op == 2
     yield "Z", ws == 0, None
-    made = [copies(s, c) for c in COPIES]
     positions = (6 * np.where(s.op == 1, s.i, s.o) // 128 + 1) * 128
     for c, (b, aligned, cp, kp, at_once, tables) in enumerate(made):
         for i, constant in enumerate([*CONSTANTS, positions]):
             yield f"C{c}.{i}", (b + aligned + constant * tables == ws) & ((aligned > 0) | (i > 0)), None
-        if c < 11:
+        if f"S{c}" in KINDS:
             yield f"S{c}", weights & (b + aligned + 128 * tables + split * kp * cp * s.r * 4 * at_once == ws), split
     yield "P", positions * np.minimum(s.g, 8) == ws, None
     b, aligned, *_ = made[0]
@@ -171,7 +171,8 @@ def explained(s, ws, knobs):
     have the kind that gives most of them: padding to 4 and to 8 is the same for many sizes, but an engine does one of them. Without groups, kinds
     that treat groups in different ways are the same, and the first one is taken."""
     kind, amount = np.full(len(ws), -1), np.zeros(len(ws))
-    found = [(KINDS.index(name), where, value) for name, where, value in candidates(s, ws, knobs) if where.any()]
+    made = [copies(s, c) for c in COPIES]
+    found = [(KINDS.index(name), where, value) for name, where, value in candidates(s, ws, knobs, made) if where.any()]
     for engine, grouped in np.unique(np.stack([knobs.engines, s.g > 1], 1), axis=0):
         left = np.flatnonzero((knobs.engines == engine) & ((s.g > 1) == grouped) & (ws >= 0))
         matches = np.array([where[left] for _, where, _ in found])
@@ -189,7 +190,6 @@ def explained(s, ws, knobs):
         kind[where] = KINDS.index(name)
         amount[where] = value[where]
 
-    made = [copies(s, c) for c in COPIES]
     for c in (0, 7, 1, 8, 2):
         rest = ws - made[c][0] - made[c][1]
         values, at, count = np.unique(np.where(kind < 0, rest, -1), return_inverse=True, return_counts=True)

@@ -15,8 +15,6 @@ constexpr std::int64_t fewest_steps = 8;       ///< that a block does at a tile 
 constexpr std::int64_t separate_from = 4;      ///< so many parts have a buffer each; fewer add up in one
 constexpr std::int64_t high_cluster = 4;       ///< tiles: clusters so high do not fill the last of the chip
 
-std::int64_t over(std::int64_t value, std::int64_t by) { return rounded_up(value, by) / by; }
-
 struct TileGrid {
   std::int64_t rows, columns;  ///< of a tile
   std::int64_t high, wide;     ///< tiles of a cluster
@@ -31,16 +29,16 @@ TileGrid grid_of(const PersistentEngine& e, const Sizes& s) {
   g.pairs = g.rows == 256 || (g.rows == 128 && g.high > 1);
   if (g.pairs) g.high = std::max<std::int64_t>(g.high / 2, 1);
   const std::int64_t depth = step_bytes / s.element;
-  std::int64_t high = over(s.group_outputs, g.rows), wide = 0;
+  std::int64_t high = pieces(s.group_outputs, g.rows), wide = 0;
   if (s.pass == ConvPass::forward) {
-    high = over(checked_mul(s.batch, s.out), g.rows), wide = over(s.group_outputs, g.columns);
-    g.steps = checked_mul(s.kernel, over(s.group_channels, depth));
+    high = pieces(checked_mul(s.batch, s.out), g.rows), wide = pieces(s.group_outputs, g.columns);
+    g.steps = checked_mul(s.kernel, pieces(s.group_channels, depth));
   } else if (s.pass == ConvPass::data_gradient) {
-    high = over(checked_mul(s.batch, s.in), g.rows), wide = over(s.group_channels, g.columns);
-    g.steps = checked_mul(s.kernel, over(s.group_outputs, depth));
+    high = pieces(checked_mul(s.batch, s.in), g.rows), wide = pieces(s.group_channels, g.columns);
+    g.steps = checked_mul(s.kernel, pieces(s.group_outputs, depth));
   } else {
-    wide = checked_mul(over(s.group_channels, g.columns), s.kernel);
-    g.steps = over(checked_mul(s.batch, s.out), depth);
+    wide = checked_mul(pieces(s.group_channels, g.columns), s.kernel);
+    g.steps = pieces(checked_mul(s.batch, s.out), depth);
   }
   g.tiles = checked_mul(rounded_up(high, g.high), rounded_up(wide, g.wide));
   return g;

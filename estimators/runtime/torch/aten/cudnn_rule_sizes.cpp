@@ -37,6 +37,9 @@ constexpr std::array copy_kinds{
     CopyKind{true, 1, Grouping::few_at_a_time, false},  CopyKind{false, 4, Grouping::few_at_a_time, true},
 };
 
+/// Rows of the table: of persistent engines, whose kinds name a tile in place of a row.
+constexpr int persistent_copies(std::int64_t element) { return element == 4 ? 7 : 0; }
+
 /// Bytes of tables that engines put behind the copies, for each group at work.
 constexpr std::array<std::int64_t, 5> constants{0, 131, 128, 159, 131 + 2359416};
 /// After the constants: a table with so many bytes for each position, in whole lines of 128 bytes.
@@ -110,8 +113,7 @@ Copies copies_of(const CopyKind& kind, const Sizes& s) {
 
 std::int64_t tiles_of(int row, const Copies& c, const Sizes& s) {
   const auto [rows, columns] = tile_sizes[static_cast<std::size_t>(row)];
-  return checked_mul(rounded_up(c.outputs, rows) / rows,
-                     rounded_up(checked_mul(c.channels, s.kernel), columns) / columns);
+  return checked_mul(pieces(c.outputs, rows), pieces(checked_mul(c.channels, s.kernel), columns));
 }
 
 /// What Winograd's engine without fusion keeps: the weight, the weight transformed to 4 x 4, and a value for each
@@ -134,9 +136,7 @@ std::pair<std::int64_t, std::int64_t> block_size(int row) {
 /// kernel.
 std::int64_t blocks_of(int row, const Copies& c, const Sizes& s, bool merged) {
   const auto [height, width] = block_size(row);
-  if (merged)
-    return product({rounded_up(checked_mul(c.outputs, s.groups), height) / height,
-                    rounded_up(c.channels, width) / width, s.kernel});
+  if (merged) return product({pieces(checked_mul(c.outputs, s.groups), height), pieces(c.channels, width), s.kernel});
   std::int64_t rows = c.outputs, columns = 0;
   if (s.pass == ConvPass::forward)
     rows = checked_mul(s.batch, s.out), columns = c.outputs;
@@ -144,7 +144,7 @@ std::int64_t blocks_of(int row, const Copies& c, const Sizes& s, bool merged) {
     rows = checked_mul(s.batch, s.in), columns = c.channels;
   else
     columns = checked_mul(c.channels, s.kernel);
-  return product({rounded_up(rows, height) / height, rounded_up(columns, width) / width, c.groups});
+  return product({pieces(rows, height), pieces(columns, width), c.groups});
 }
 
 /// Buffers for the partial sums of every block of the matrix product, and counters for their parts.
@@ -165,8 +165,7 @@ std::int64_t behind_copies(int row, const Sizes& s) {
 
 std::int64_t grid(int row, const Sizes& s) {
   const auto [rows, columns] = grid_sizes[static_cast<std::size_t>(row)];
-  return product({grid_entry, rounded_up(s.group_outputs, rows) / rows,
-                  rounded_up(checked_mul(s.group_channels, s.kernel), columns) / columns,
+  return product({grid_entry, pieces(s.group_outputs, rows), pieces(checked_mul(s.group_channels, s.kernel), columns),
                   std::min(s.groups, groups_at_a_time)});
 }
 
@@ -263,8 +262,10 @@ std::int64_t seldom_more_than(const Sizes& s) {
 }
 
 std::int64_t rounded_up(std::int64_t value, std::int64_t multiple) {
-  return checked_mul(value / multiple + (value % multiple ? 1 : 0), multiple);
+  return checked_mul(pieces(value, multiple), multiple);
 }
+
+std::int64_t pieces(std::int64_t value, std::int64_t size) { return value / size + (value % size ? 1 : 0); }
 
 std::int64_t largest_table() { return *std::max_element(constants.begin(), constants.end()); }
 
@@ -276,7 +277,7 @@ std::int64_t bytes_of_kind(const Kind& kind, std::int64_t amount, const Sizes& s
   if (kind.letter == 'P') return checked_mul(behind_copies(position_table, s), std::min(s.groups, groups_at_a_time));
   const bool persistent = kind.letter == 'X' || kind.letter == 'Y';
   const Copies c =
-      copies_of(copy_kinds[static_cast<std::size_t>(persistent ? (s.element == 4 ? 7 : 0) : kind.copy)], s);
+      copies_of(copy_kinds[static_cast<std::size_t>(persistent ? persistent_copies(s.element) : kind.copy)], s);
   const std::int64_t sums = product({c.outputs, c.channels, s.kernel, c.groups, accumulator});
   if (kind.letter == 'R') return checked_add(c.bytes, roughly(amount, static_cast<double>(sums)));
   const std::int64_t copied = checked_add(c.bytes, c.aligned);

@@ -60,6 +60,9 @@ std::int64_t largest_table();
 /// The smallest multiple that is not below `value`.
 std::int64_t rounded_up(std::int64_t value, std::int64_t multiple);
 
+/// How many pieces of `size` cover `value`.
+std::int64_t pieces(std::int64_t value, std::int64_t size);
+
 std::int64_t bytes_of_kind(const Kind& kind, std::int64_t amount, const Sizes& sizes);
 
 }  // namespace memplan::cudnn_rules
