@@ -118,8 +118,8 @@ def persistent(s, tile, cluster, stream, split):
 
 
 def candidates(s, ws, knobs, made):
-    """Every kind that gives the bytes of some answers exactly: its name, where it does, and the amounts (None: it has none). `made`: the copies of each
-    row of COPIES."""
+    """Every kind that gives the bytes of some answers exactly: its name, where it does, and the amounts (None: it has none).
+    `made`: the copies of each row of COPIES."""
     split, buffers = knobs.split, knobs.buffers
     weights = s.op == 2
     yield "Z", ws == 0, None
