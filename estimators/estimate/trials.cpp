@@ -10,6 +10,7 @@
 #include "estimators/restore/hidden_names.h"
 #include "estimators/restore/host_numbers.h"
 #include "estimators/restore/lifetimes.h"
+#include "estimators/restore/training_draws.h"
 #include "estimators/setup/run_dtype.h"
 #include "estimators/transforms/transforms.h"
 
@@ -130,6 +131,9 @@ std::vector<Trial> trials_of(const Tape& tape, const TrainingSetup& setup, const
     add(About::checkpointing, "activations that the model checkpoints by itself",
         [](Reading& r) { r.own_checkpoints = true; });
   if (setup.mode == Mode::training) add_frozen(tape, add);
+  if (setup.mode == Mode::inference && !tape.exported.in_eval && has_training_draws(tape))
+    add(About::mode, "random numbers that the model may draw in training only",
+        [](Reading& r) { r.training_draws = false; });
   constexpr auto numbers = "tensors made from numbers, which may be on the CPU";
   if (has_numbers_without_device(tape)) add(About::placement, numbers, [](Reading& r) { r.numbers_on_host = true; });
   if (rests_on(facts, About::workspace, [](Evidence e) { return e > Evidence::proven_by_file; })) {

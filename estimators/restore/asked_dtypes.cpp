@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -9,6 +11,7 @@
 
 #include "estimators/facts/libraries.h"
 #include "estimators/restore/casts.h"
+#include "estimators/restore/converted_lines.h"
 #include "estimators/restore/statement.h"
 #include "estimators/tape/uses.h"
 
@@ -77,57 +80,6 @@ std::string named_first(const Tape& tape, const Call& call) {
   return by_fact.empty() ? named_by_argument(call) : by_fact;
 }
 
-/// What a line converts its whole result to.
-struct ConvertedTo {
-  std::string name;   ///< "v" of `q = rotate(q, rope).type_as(v)` and of `return rotate(q).to(v.dtype)`
-  bool fp32 = false;  ///< `return self.head(x).float()`
-  bool norm = false;  ///< `ret = super().forward(v.float())` of a norm that has no later line: `return ret.type_as(v)`
-  explicit operator bool() const { return fp32 || !name.empty(); }
-};
-
-/// "x" of "x.float(), self.weight"; empty where the arguments begin otherwise.
-std::string_view widened_first(std::string_view arguments) {
-  const std::string_view name = leading_name(arguments), rest = arguments.substr(name.size());
-  const bool wide = std::ranges::any_of(fp32_conversions, [&](std::string_view c) { return rest.starts_with(c); });
-  return wide ? name : std::string_view();
-}
-
-ConvertedTo converted_to(std::string_view source) {
-  if (!source.ends_with(')')) return {};  // most lines: no need to take them apart
-  const Statement statement = parse_statement(source);
-  std::string_view value = statement.value;
-  constexpr std::string_view returns = "return ";
-  const bool returned = value.starts_with(returns);
-  if (returned) value.remove_prefix(returns.size());
-  if ((statement.targets.empty() && !returned) || statement.augmented != 0) return {};
-  int depth = 0;
-  std::size_t last = value.npos;  // where the last bracket of the outermost level opens
-  for (std::size_t i = 0; i < value.size(); ++i) {
-    const char c = value[i];
-    if (c == '(' || c == '[' || c == '{') {
-      if (depth++ == 0) last = i;
-    } else if (c == ')' || c == ']' || c == '}') {
-      --depth;
-    } else if (depth == 0 && (c == ' ' || c == ',')) {
-      return {};  // an operator takes the conversion for itself
-    }
-  }
-  if (depth != 0 || last == value.npos) return {};
-  const std::string_view method = value.substr(0, last);
-  std::string_view name = value.substr(last + 1, value.size() - last - 2);
-  constexpr std::string_view type = ".dtype", keyword = "dtype=";
-  if (!returned && (method == "super().forward" || method.ends_with("_norm")))
-    return {std::string(widened_first(name)), false, true};
-  if (method.ends_with(").float") && name.empty()) return {{}, true};
-  if (name.starts_with(keyword)) name.remove_prefix(keyword.size());
-  if (method.ends_with(").to") && name == "torch.float32") return {{}, true};
-  if ((method.ends_with(".to") || method.ends_with(".type")) && name.ends_with(type))
-    name.remove_suffix(type.size());
-  else if (!method.ends_with(".type_as"))
-    return {};
-  return {std::ranges::all_of(name, in_name) ? std::string(name) : std::string()};
-}
-
 bool converts(const Call& call) {
   return call.op == "aten::type_as" || call.op == "aten::to.dtype" || call.op == "aten::to.other" ||
          call.op == "memplan::to_default_dtype";
@@ -163,8 +115,10 @@ class Names {
     bind_all(call);
     widen(call);
     settle(call);
-    for (std::int32_t s = call.scope; s >= 0; s = scope(s).parent)
+    for (std::int32_t s = call.scope; s >= 0; s = scope(s).parent) {
       bind(scope(s).parent, scope(s).binding, call.outputs[0]);
+      bind_part(scope(s), call.outputs[0]);
+    }
   }
 
   void begins(const Call& call) {
@@ -222,6 +176,20 @@ class Names {
     if (targets.size() != 1 || targets[0].size() != 1 || !wanted_.contains({frame, targets[0][0]})) return;
     bound_[{frame, targets[0][0]}] = value;
     first_.emplace(std::pair{frame, targets[0][0]}, value);
+  }
+
+  /// k, v, r = self.key(xk), self.value(xv), self.receptance(xr)
+  void bind_part(const Scope& module, ValueId value) {
+    if (module.binding < 0) return;
+    const auto& targets = tape_.bindings[static_cast<std::size_t>(module.binding)].targets;
+    if (targets.size() != 1 || targets[0].size() < 2) return;
+    const std::vector<std::string_view> parts = arguments_at(parse_statement(module.source).value, 0);
+    if (parts.size() != targets[0].size()) return;
+    const std::string call = fmt::format("self.{}(", leaf_of(module.path));
+    for (std::size_t k = 0; k < parts.size(); ++k)
+      if (parts[k].starts_with(call) && closing_bracket(parts[k], call.size() - 1) + 1 == parts[k].size() &&
+          wanted_.contains({module.parent, targets[0][k]}))
+        bound_[{module.parent, targets[0][k]}] = value;
   }
 
   /// values, indices = torch.topk(x, k)

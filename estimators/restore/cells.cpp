@@ -75,10 +75,17 @@ std::optional<CellCalls> cell_calls_at(const Tape& tape, std::size_t first, cons
   const Call& head = tape.calls[first];
   CellCalls s;
   s.first = s.end = first;
-  // A split of the gates may have no line of its own.
-  while (s.end < tape.calls.size() && tape.calls[s.end].scope == head.scope &&
-         (tape.calls[s.end].source.empty() || cell_of(tape.calls[s.end]) == &cell))
-    ++s.end;
+  // A split of the gates may have no line of its own. A product with the same weight is the next turn's: no call need
+  // lie between two turns of a loop.
+  std::vector<ValueId> weights;
+  for (; s.end < tape.calls.size() && tape.calls[s.end].scope == head.scope; ++s.end) {
+    const Call& call = tape.calls[s.end];
+    if (!call.source.empty() && cell_of(call) != &cell) break;
+    if (call.op != "aten::linear") continue;
+    const ValueId weight = value_at(call, 1);
+    if (std::ranges::count(weights, weight) > 0) break;
+    weights.push_back(weight);
+  }
   while (s.end > first && tape.calls[s.end - 1].source.empty()) --s.end;
   if (!find_products(tape, s)) return std::nullopt;
   const bool lstm = cell.op == "aten::lstm_cell";

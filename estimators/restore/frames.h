@@ -129,6 +129,14 @@ class Frames {
     return end < 0 ? bound_next(scope, lines[i].last, name) : end;
   }
 
+  /// The end of the last line, from line `i` on, before those up to line `j` mention the name.
+  std::int32_t before_mention(std::int32_t scope, std::size_t i, std::size_t j, std::string_view name) const {
+    const auto& lines = frame(scope).lines;
+    std::size_t next = i + 1;
+    while (next < j && !has_name(text(scope, lines[next]), name)) ++next;
+    return lines[next - 1].last;
+  }
+
   /// Whether a line after line `i` binds the name.
   bool binds_later(std::int32_t scope, std::size_t i, std::string_view name) const {
     const auto& lines = frame(scope).lines;
@@ -154,17 +162,21 @@ class Frames {
   };
 
   /// Where "x[i] = x[i].contiguous()" puts another tensor in the place of `value`, which line `i` had put there; -1:
-  /// nowhere that is seen.
+  /// nowhere that is seen. A place with a number, "x[-1] = f(x[-1])", that does not have the value any more is one of
+  /// another list: a line without an op, "x = [y[k] for k in keys]", has bound the name in between.
   std::int32_t replaced(std::int32_t scope, std::size_t i, ValueId value) const {
     const auto& lines = frame(scope).lines;
     const std::string& name = binding(lines[i]).collects;
     for (std::size_t j = i + 1; j < std::min(lines.size(), i + 64); ++j) {  // a loop's turn is no longer
       if (binding(lines[j]).collects != name) continue;
       const std::string_view line = text(scope, lines[j]), place = line.substr(0, line.find(']') + 1);
-      if (!place.empty() && line.find(place, place.size()) != line.npos &&
-          std::any_of(tape_.calls.begin() + lines[j].first, tape_.calls.begin() + lines[j].last + 1,
+      if (place.empty() || line.find(place, place.size()) == line.npos) continue;
+      if (std::any_of(tape_.calls.begin() + lines[j].first, tape_.calls.begin() + lines[j].last + 1,
                       [&](const Call& c) { return reads(c, value); }))
         return lines[j].last;
+      const std::string_view key = place.substr(name.size());
+      if (place == text(scope, lines[i]).substr(0, place.size()) && key.find_first_not_of("[]-0123456789") == key.npos)
+        return before_mention(scope, i, j, name);
     }
     return -1;
   }

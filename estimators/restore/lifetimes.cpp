@@ -13,6 +13,7 @@
 #include "estimators/restore/frames.h"
 #include "estimators/restore/function_names.h"
 #include "estimators/restore/hidden_names.h"
+#include "estimators/restore/joined_lists.h"
 #include "estimators/restore/kept_keys.h"
 #include "estimators/restore/loop_names.h"
 #include "estimators/restore/method_states.h"
@@ -27,24 +28,6 @@
 namespace memplan {
 
 namespace {
-
-/// "outputs" of "torch.stack(outputs, dim=1)" or "torch.cat(outputs[::-1])": a name of the frame that holds a list.
-/// Empty for lists that are written there, and for what is no plain name.
-std::string_view joined_list(const Call& call) {
-  if (call.op != "aten::cat" && call.op != "aten::stack") return {};
-  const std::string_view source = call.source;
-  for (const std::string_view f : {"cat(", "stack(", "concat("})
-    if (const auto open = source.find(f); open != source.npos) {
-      const auto first = source.find_first_not_of(' ', open + f.size());
-      const auto end = first == source.npos ? first : source.find_first_of("[,) ", first);
-      if (end == source.npos || end == first) return {};
-      const std::string_view name = source.substr(first, end - first);
-      return std::ranges::all_of(name, in_name) && std::isdigit(static_cast<unsigned char>(name.front())) == 0
-                 ? name
-                 : std::string_view{};
-    }
-  return {};
-}
 
 bool is_recurrent(std::string_view op) {
   return op == "aten::lstm.input" || op == "aten::gru.input" || op == "aten::rnn_tanh.input" ||
@@ -196,23 +179,6 @@ Until settled_uses(const Tape& tape, const Frames& frames, const std::vector<Val
   return until;
 }
 
-/// A list that a name holds has its members until the name is bound again; one that the caller handed in, as long as
-/// the caller's frame runs.
-Until held_in_lists(const Tape& tape, const Frames& frames) {
-  Until until(tape.values.size(), -1);
-  for (std::size_t i = 0; i < tape.calls.size(); ++i)
-    if (const std::string_view name = joined_list(tape.calls[i]); !name.empty()) {
-      const std::int32_t scope = tape.calls[i].scope;
-      const bool handed_in =
-          scope >= 0 &&
-          fact_of_class("appends_to_argument", tape.scopes[static_cast<std::size_t>(scope)].module_class) != nullptr;
-      const std::int32_t end =
-          handed_in ? frames.end(frames.parent(scope)) : frames.bound_next(scope, static_cast<std::int32_t>(i), name);
-      for_each_value(tape.calls[i], [&](ValueId id) { until[index(id)] = std::max(until[index(id)], end); });
-    }
-  return until;
-}
-
 /// Modules of some classes put what one of their own makes, and others than the next one read, into a list that lives
 /// as long as the helper runs which calls them all.
 Until held_in_lists_of_class(const Tape& tape, const Frames& frames, const std::vector<ValueLife>& lives) {
@@ -324,7 +290,7 @@ void mark_last_uses(Tape& tape) {
   const Frames frames(tape);
   std::vector<ValueLife> lives = lives_of(tape, frames);
   const std::int64_t by_class = follow_returns(tape, frames, lives);
-  const Until settled = settled_uses(tape, frames, lives), listed = held_in_lists(tape, frames),
+  const Until settled = settled_uses(tape, frames, lives), listed = held_in_joined_lists(tape, frames),
               collected = held_in_lists_of_class(tape, frames, lives);
   const std::vector<Statement> lines = statements(tape);
   const Until hidden =
@@ -350,10 +316,12 @@ void mark_last_uses(Tape& tape) {
     until = std::max({until, returned_by_name(tape, frames, l), returned_by_class(tape, frames, l), listed[v],
                       collected[v], cached[v], others[v], in_lists[v], looped[v]});
     if (places[v] >= 0) {
-      const std::int32_t bound = frames.rebound(l.top, at, static_cast<std::size_t>(places[v]));
-      until = std::max(until, turns[v] < 0 ? bound : std::min(bound, turns[v]));
       const std::int32_t end = frames.collected(l.top, at, {static_cast<std::int32_t>(v)});
-      if (end > until && !writes_to_tensor(tape, l.top, line)) until = end;
+      const std::int32_t bound = frames.rebound(l.top, at, static_cast<std::size_t>(places[v]));
+      if (end >= 0 && !writes_to_tensor(tape, l.top, line))
+        until = std::max(until, end);
+      else
+        until = std::max(until, turns[v] < 0 ? bound : std::min(bound, turns[v]));
     }
     by_line += until > without_names;
     if (weights[v] > until) until = weights[v], ++by_tuple;

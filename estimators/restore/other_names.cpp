@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -20,6 +21,9 @@ class FrameNames {
       : tape_(tape), frames_(frames), lives_(lives), statements_(statements), until_(until) {}
 
   void follow(std::int32_t frame) {
+    for (std::size_t i = 0; i < frames_.lines(frame); ++i)
+      if (const std::string& list = frames_.binding(frames_.line(frame, i)).collects; !list.empty())
+        lists_.insert(list);
     for (std::size_t i = 0; i < frames_.lines(frame); ++i) {
       const Line& line = frames_.line(frame, i);
       if (line.binding >= 0) {
@@ -43,7 +47,8 @@ class FrameNames {
     const Statement& statement = statements_[static_cast<std::size_t>(line.binding)];
     std::vector<std::string_view> unbound;
     for (const std::string_view name : names_read(statement.value, true))
-      if (!bound_.contains(name) && std::ranges::find(unbound, name) == unbound.end()) unbound.push_back(name);
+      if (!bound_.contains(name) && !lists_.contains(name) && std::ranges::find(unbound, name) == unbound.end())
+        unbound.push_back(name);
     std::vector<std::int32_t> unnamed;
     bool known = true;  // no operand is the frame's argument, which any name may be
     for (std::int32_t at = line.first; at <= line.last; ++at)
@@ -94,6 +99,7 @@ class FrameNames {
   const std::vector<ValueLife>& lives_;
   const std::vector<Statement>& statements_;  ///< by binding
   std::vector<std::int32_t>& until_;
+  std::set<std::string_view> lists_;                 ///< names of lists and dicts, which stand for no tensor
   std::map<std::int32_t, std::int32_t> ran_;         ///< by binding: the first call of its line's last turn
   std::map<std::string_view, std::int32_t> bound_;   ///< by name: the last call of the line that bound it last
   std::map<std::string_view, std::int32_t> others_;  ///< by name that no visible line binds: its value

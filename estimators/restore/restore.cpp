@@ -12,6 +12,7 @@
 #include "estimators/restore/names.h"
 #include "estimators/restore/open_places.h"
 #include "estimators/restore/passes.h"
+#include "estimators/restore/training_draws.h"
 #include "estimators/setup/run_dtype.h"
 #include "estimators/tape/check.h"
 
@@ -65,6 +66,7 @@ constexpr RestorePass restore_table[] = {
     {"eval mode",
      [](const Tape& t, const TrainingSetup& s) { return s.mode == Mode::inference && !t.exported.in_eval; },
      [](Tape& t, const TrainingSetup& s) { enter_inference(t, dtype_of_run(s)); }},
+    {"draws of training", exported_for_inference, [](Tape& t, const TrainingSetup&) { read_training_draws(t); }},
     {"kept results", exported_for_inference, [](Tape& t, const TrainingSetup&) { keep_in_inference(t); }},
     {"numbers on the CPU", exported, leave_numbers_on_host},
     {"dead calls", exported, [](Tape& t, const TrainingSetup&) { remove_dead_calls(t); }},

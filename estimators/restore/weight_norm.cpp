@@ -40,13 +40,31 @@ bool is_hook(const TapeValue& v, const TapeValue& g, std::string_view line) {
          line.find(leaf_of(v.name)) == std::string_view::npos;
 }
 
+/// The products v * (g / norm) of one quotient: an exporter that shares equal calls leaves one of the norm and of the
+/// quotient, where the module ran several times. Empty where something else reads one of the two.
+std::vector<std::size_t> products_of(const Tape& tape, std::size_t norm, const Call& scale, ValueId v) {
+  const ValueId length = tape.calls[norm].outputs[0], quotient = scale.outputs[0];
+  std::vector<std::size_t> out;
+  for (std::size_t i = norm + 2; i < tape.calls.size(); ++i) {
+    const Call& call = tape.calls[i];
+    bool reads = false, shared = false;
+    for_each_value(call, [&](ValueId id) { reads = reads || id == length, shared = shared || id == quotient; });
+    if (reads) return {};
+    if (!shared) continue;
+    if (call.op != "aten::mul.Tensor" || value_at(call, 0) != v || value_at(call, 1) != quotient) return {};
+    out.push_back(i);
+  }
+  const auto is_one = [&](ValueId id) { return id == length || id == quotient; };
+  return std::ranges::any_of(tape.outputs, is_one) ? std::vector<std::size_t>{} : out;
+}
+
 }  // namespace
 
 void recover_weight_norms(Tape& tape) {
   std::int64_t count = 0;
   for (std::size_t i = 0; i + 2 < tape.calls.size(); ++i) {
     const Call &norm = tape.calls[i], &scale = tape.calls[i + 1];
-    Call& product = tape.calls[i + 2];
+    const Call& product = tape.calls[i + 2];
     const bool told = norm.op == "aten::linalg_vector_norm" && scale.op == "aten::div.Tensor" &&
                       product.op == "aten::mul.Tensor" && scale.source == norm.source && product.source == norm.source;
     if (!told || !reads_result(scale, 1, norm) || !reads_result(product, 1, scale)) continue;
@@ -57,9 +75,14 @@ void recover_weight_norms(Tape& tape) {
     if (norm.source.find("_weight_norm(") == std::string::npos && !is_hook(*weight, *gain, norm.source)) continue;
     const std::int64_t dim = kept_dimension(norm, static_cast<std::int64_t>(weight->sizes.size()));
     if (dim < 0) continue;
-    product.op = "aten::_weight_norm";
-    product.args = {{v}, {g}, {dim}};
-    product.kwargs.clear();
+    const std::vector<std::size_t> products = products_of(tape, i, scale, v);
+    if (products.empty()) continue;
+    for (const std::size_t at : products) {
+      Call& made = tape.calls[at];
+      made.op = "aten::_weight_norm";
+      made.args = {{v}, {g}, {dim}};
+      made.kwargs.clear();
+    }
     tape.calls.erase(tape.calls.begin() + static_cast<std::ptrdiff_t>(i),
                      tape.calls.begin() + static_cast<std::ptrdiff_t>(i) + 2);
     ++count;

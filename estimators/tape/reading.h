@@ -59,6 +59,7 @@ struct Reading {
   bool frozen_names = false;       ///< networks with names such as "teacher" are not trained
   bool pretrained = false;         ///< encoders of images, tables of words and positions are not trained
   bool own_checkpoints = false;    ///< stretches that the model checkpoints by itself run again in the backward pass
+  bool training_draws = true;      ///< random numbers that the model draws besides dropout are drawn in inference, too
   friend bool operator==(const Reading&, const Reading&) = default;
 };
 

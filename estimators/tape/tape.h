@@ -136,6 +136,7 @@ struct Exported {
   bool functional = true;    ///< in-place ops were taken out
   bool recorded = false;     ///< the program was seen running: nothing is lost, names included
   bool in_eval = false;      ///< seen in evaluation mode
+  bool in_training = false;  ///< some dropout or batch norm of a file is as in training
   bool strict = false;       ///< by torch.export's strict mode, which lists no tensors that no op reads
   bool in_dtype = false;     ///< seen with the weights in the setup's dtype
   Bytes folded_away;         ///< small tensors that an optimizer worked out or merged: off by as much

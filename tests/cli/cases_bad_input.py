@@ -1,10 +1,12 @@
 """Every bad input ends with one paragraph that says what, where and what to do next, and with the right exit code."""
 import bz2
 import gzip
+import io
 import json
 import lzma
 import os
 import subprocess
+import zipfile
 
 from onnx import ModelProto, TensorProto, helper
 from support import ROOT, check, dense, equal, memplan, model, onnx_bytes, scratch, tensor, weight, write
@@ -316,3 +318,16 @@ def test_packed_files_say_how_to_unpack_them():
     for name, magic, command in (("a.onnx.lz4", b"\x04\x22\x4d\x18", "lz4 -dc "), ("a.7z", b"7z\xbc\xaf\x27\x1c", "7z x ")):
         failing((write(name, magic + bytes(64)),), 3, "is compressed", command)
     failing((write("models.tar.gz", gzip.compress(bytes(1024))),), 3, "gzip", "tar -xf ")
+
+
+def test_archives_without_a_graph_say_why():
+    """torch.export.save writes weights first; what it refuses then, such as an output that is a NamedTuple, leaves these alone."""
+    def archive(*members):
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w") as z:
+            for member in members:
+                z.writestr(member, b"\0" * 16)
+        return packed.getvalue()
+
+    failing((write("stopped.pt2", archive("stopped/data/weights/weight_0")),), 3, "stopped.pt2", "weights but no graph", "NamedTuple")
+    failing((write("compiled.pt2", archive("c/data/weights/weight_0", "c/data/aotinductor/model/model.so")),), 3, "AOTInductor")

@@ -98,6 +98,8 @@ def estimate(memplan, path, flags, python):
     if not done.stdout.startswith("{"):
         return None, None, done.stderr.strip()[:100]
     report = json.loads(done.stdout)
+    if "error" in report:
+        return None, None, report["error"]["message"][:100]
     span = report["ranges"]["requested_bytes"]
     return report["counters"]["requested_bytes"], (span["low_bytes"], span["high_bytes"]), ""
 

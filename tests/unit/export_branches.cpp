@@ -135,6 +135,28 @@ return %w
   CHECK(other.calls.size() == 3);
 }
 
+// An exporter that shares equal calls leaves one norm and one quotient of a module that runs twice.
+TEST_CASE("a weight norm whose parts two calls share is two ops, unless something else reads the parts") {
+  std::string text = R"tape(
+parameter %v float32 [8, 4, 3]
+parameter %g float32 [8, 1, 1]
+scope 0 "" M
+%norm = aten::linalg_vector_norm(%v, 2, [1, 2], True) in 0 at "p.py:1 return torch._weight_norm(weight_v, weight_g, self.dim)"
+%div = aten::div.Tensor(%g, %norm) in 0 at "p.py:1 return torch._weight_norm(weight_v, weight_g, self.dim)"
+%w = aten::mul.Tensor(%v, %div) in 0 at "p.py:1 return torch._weight_norm(weight_v, weight_g, self.dim)"
+%again = aten::mul.Tensor(%v, %div) in 0 at "p.py:1 return torch._weight_norm(weight_v, weight_g, self.dim)"
+)tape";
+  Tape tape = from_text(text + "return %w\nreturn %again\n");
+  recover_weight_norms(tape);
+  check(tape);
+  REQUIRE(tape.calls.size() == 2);
+  for (const Call& c : tape.calls) CHECK(c.op == "aten::_weight_norm");
+
+  Tape other = from_text(text + "%half = aten::mul.Tensor(%div, 0.5) in 0\nreturn %w\nreturn %again\nreturn %half\n");
+  recover_weight_norms(other);
+  CHECK(other.calls.size() == 5);
+}
+
 // torch/nn/utils/weight_norm.py: a hook that runs before the module's forward(), so the line is its caller's.
 TEST_CASE("the weight that a hook of weight_norm makes is one op, and lives until the next forward pass") {
   const auto tape_of = [](std::string_view line) {
@@ -284,6 +306,23 @@ TEST_CASE("what an exporter makes of an LSTM cell is the cell again") {
     CHECK(tape.values[static_cast<std::size_t>(cell.outputs[1].index)].name == "next_c");
     CHECK(std::get<Arg::List>(cell.args.at(1).value).size() == 2);
   }
+  // The next turn of a loop follows without a call between them.
+  std::string turns = lstm_cell("c", "_VF.lstm_cell("), second = turns.substr(turns.find("%a = "));
+  for (const auto& [from, to] : {std::pair("%next_h = ", "%last_h = "),
+                                 {"%next_c = ", "%last_c = "},
+                                 {"(%h,", "(%next_h,"},
+                                 {"%c)", "%next_c)"},
+                                 {"tanh(%next_c)", "tanh(%last_c)"}})
+    second.replace(second.find(from), std::string_view(from).size(), to);
+  for (const std::string name : {"a", "b", "sum", "i", "f", "g", "o", "si", "sf", "tg", "so", "kept", "new", "t"})
+    for (const char* end : {" =", ",", ")", " "})
+      for (auto at = second.find("%" + name + end); at != second.npos; at = second.find("%" + name + end, at + 1))
+        second.insert(at + 1, "later_");
+  Tape loop = from_text(turns + second + "return %last_h\nreturn %last_c\n");
+  recover_recurrent_cells(loop);
+  check(loop);
+  REQUIRE(loop.calls.size() == 2);
+  for (const Call& c : loop.calls) CHECK(c.op == "aten::lstm_cell");
   // Somebody reads a gate, or the line is the model's own: it stays as it is.
   Tape read = from_text(lstm_cell("c", "_VF.lstm_cell(") + "return %next_h, %si\n");
   recover_recurrent_cells(read);

@@ -596,3 +596,23 @@ return %y
   CHECK(wants("mine.Decoder", "transformers.models.marian.modeling_marian.MarianSinusoidalPositionalEmbedding") ==
         std::vector{false, true});
 }
+
+// feats = {}; for …: up = self.up(…); skips = [feats[k] for k in …]; skips[-1] = gate(up); feats[i] = node(cat(skips +
+// [up])). The line that makes the list runs no op, so the file does not show it.
+TEST_CASE("a list that a loop makes anew in each turn lets go of the last turn's tensors") {
+  std::string text = R"tape(
+input %x float32 [4, 8]
+scope 0 "" M
+)tape";
+  for (const std::string turn : {"1", "2", "3"}) {
+    text += "%up" + turn + " = aten::relu(%x) in 0 at \"m.py:1 up = self.up(feats[(r + 1, j)])\"\n";
+    text += "%gate" + turn + " = aten::sigmoid(%up" + turn + ") in 0 at \"m.py:3 skips[-1] = gate(up, skips[-1])\"\n";
+    text += "%node" + turn + " = aten::cat([%gate" + turn + ", %up" + turn +
+            "], 1) in 0 at \"m.py:4 feats[(r, j)] = torch.cat(skips + [up], 1)\"\n";
+  }
+  const Tape tape = with_lifetimes(text + "%out = aten::cat([%node1, %node2, %node3], 1) in 0\nreturn %out\n");
+  CHECK(gone_after(tape, "up1") == 3);    // bound again
+  CHECK(gone_after(tape, "gate1") == 3);  // with the list, which the next line makes anew
+  CHECK(gone_after(tape, "gate2") == 6);
+  CHECK(gone_after(tape, "node1") >= 9);  // the dict has it
+}

@@ -122,6 +122,13 @@ int outputs_of(std::string_view op) {
   return 1;
 }
 
+bool trains(const Call& call) {
+  const bool native = call.op == "aten::native_dropout";
+  const std::size_t place = native || is_dropout(call.op) ? 2 : call.op == "aten::batch_norm" ? 5 : call.args.size();
+  const auto* flag = place < call.args.size() ? std::get_if<bool>(&call.args[place].value) : nullptr;
+  return flag && *flag;
+}
+
 void rewrite(Call& call, const TrainingSetup& setup) {
   const bool training = setup.mode == Mode::training;
   if (call.op == "aten::_native_batch_norm_legit.no_stats" && call.args.size() >= 3) {

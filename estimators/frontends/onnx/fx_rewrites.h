@@ -20,6 +20,9 @@ bool has_no_effect(std::string_view target);
 /// Number of tensors that an op returns, by its schema in native_functions.yaml; 1 for most.
 int outputs_of(std::string_view op);
 
+/// Whether it is a dropout or a batch norm as in training: the module was exported in that mode.
+bool trains(const Call& call);
+
 /// Functional and decomposed forms back to what the Python program calls:
 ///   _native_batch_norm_legit_functional -> batch_norm, native_dropout -> dropout,
 ///   prims::convert_element_type -> to.dtype.

@@ -127,6 +127,7 @@ class FxRoute {
           values_.use_in_scope(*v, tape_.scopes[static_cast<std::size_t>(scope)].path);
     const int outputs = outputs_of(call.op);
     const std::string before = call.op;
+    tape_.exported.in_training = tape_.exported.in_training || trains(call);
     rewrite(call, setup_);
     if (call.op != before) ++rewritten_[{call.op, before}];
     ++from_text_;

@@ -167,6 +167,7 @@ class Lowering {
         if (const auto* v = std::get_if<ValueId>(&a.value))
           signature_.use_in_scope(*v, tape_.scopes[static_cast<std::size_t>(scope)].path);
     if (is_frozen(call)) ++frozen_statistics_;
+    tape_.exported.in_training = tape_.exported.in_training || onnx_format::trains(call);
     const std::string before = call.op;
     // The training IR keeps dropouts, so a copy in it is a copy.
     if (program_.decomposed || call.op != "aten::clone") onnx_format::rewrite(call, setup_);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -225,6 +226,19 @@ Program parse_program(std::string text, std::string_view stored, const std::stri
   }
 }
 
+[[noreturn]] void fail_without_graph(const Archive& archive, const std::string& path) {
+  const auto has = [&](std::string_view folder) {
+    return std::any_of(archive.members().begin(), archive.members().end(),
+                       [&](const auto& m) { return m.name.find(folder) != std::string::npos; });
+  };
+  if (has("data/weights/") && !has("data/aotinductor/"))
+    fail_input(
+        "the archive holds weights but no graph: torch.export.save stopped before it wrote one", path,
+        "look at the error that it raised and save again; of an output that is a NamedTuple, return a tuple or a dict");
+  fail_input("the archive holds compiled code (AOTInductor) but no graph", path,
+             "save the program with torch.export.save as well; it is what can be estimated");
+}
+
 Model read_archive(const Archive& archive, const std::string& path) {
   const Archive::Member* found = archive.find("serialized_exported_program.json");
   std::string stored, data, constants, folder;
@@ -241,9 +255,7 @@ Model read_archive(const Archive& archive, const std::string& path) {
       else
         found = &m;
     }
-    if (!found)
-      fail_input("the archive holds compiled code (AOTInductor) but no graph", path,
-                 "save the program with torch.export.save as well; it is what can be estimated");
+    if (!found) fail_without_graph(archive, path);
     if (!others.empty())
       fail_input(fmt::format("the archive holds several models: {}, {}", found->name, others), path,
                  "save each with torch.export.save and estimate one at a time");
