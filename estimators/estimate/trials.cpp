@@ -41,6 +41,12 @@ bool keeps_calls(const Reading& r) {
   return same == r;
 }
 
+/// Of keywords only dtypes differ between readings.
+bool same_keyword(const std::pair<std::string, Arg>& a, const std::pair<std::string, Arg>& b) {
+  const auto *x = std::get_if<DType>(&a.second.value), *y = std::get_if<DType>(&b.second.value);
+  return a.second.value.index() == b.second.value.index() && (!x || *x == *y);
+}
+
 bool same_calls(const Tape& a, const Tape& b) {
   return a.calls.size() == b.calls.size() && a.checkpoints.size() == b.checkpoints.size() &&
          std::ranges::equal(a.parameters, b.parameters,
@@ -50,7 +56,7 @@ bool same_calls(const Tape& a, const Tape& b) {
                             }) &&
          std::equal(a.calls.begin(), a.calls.end(), b.calls.begin(), [](const Call& x, const Call& y) {
            return x.op == y.op && x.args.size() == y.args.size() && x.last_uses == y.last_uses &&
-                  x.no_autocast == y.no_autocast;
+                  x.no_autocast == y.no_autocast && std::ranges::equal(x.kwargs, y.kwargs, same_keyword);
          });
 }
 
@@ -77,6 +83,14 @@ void add_frozen(const Tape& tape, const Add& add) {
     add(About::weights,
         "encoders of images, shifts of colors, tables of words, positions and scales that may not be trained",
         [](Reading& r) { r.pretrained = true; });
+}
+
+/// The same of a file that was exported in training mode.
+template <class Add>
+void add_draws(const Tape& tape, const Add& add) {
+  if (has_training_draws(tape))
+    add(About::mode, "random numbers that the model may draw in training only",
+        [](Reading& r) { r.training_draws = false; });
 }
 
 }  // namespace
@@ -131,9 +145,7 @@ std::vector<Trial> trials_of(const Tape& tape, const TrainingSetup& setup, const
     add(About::checkpointing, "activations that the model checkpoints by itself",
         [](Reading& r) { r.own_checkpoints = true; });
   if (setup.mode == Mode::training) add_frozen(tape, add);
-  if (setup.mode == Mode::inference && !tape.exported.in_eval && has_training_draws(tape))
-    add(About::mode, "random numbers that the model may draw in training only",
-        [](Reading& r) { r.training_draws = false; });
+  if (setup.mode == Mode::inference) add_draws(tape, add);
   constexpr auto numbers = "tensors made from numbers, which may be on the CPU";
   if (has_numbers_without_device(tape)) add(About::placement, numbers, [](Reading& r) { r.numbers_on_host = true; });
   if (rests_on(facts, About::workspace, [](Evidence e) { return e > Evidence::proven_by_file; })) {

@@ -75,8 +75,10 @@ bool has_own_loss(const Tape& tape);
 void follow_asked_dtypes(Tape& tape);
 
 /// The same where a helper method draws a mask, as `drop_connect(x)` does, or makes the zeros that it puts before
-/// something, and no line shows how: they are taken to be of the type of what they meet.
-void follow_drawn_dtypes(Tape& tape);
+/// something, and no line shows how: they are taken to be of the type of what they meet. Reading::open_casts: of the
+/// type that autocast has, as where the method asks for that of another tensor.
+void follow_drawn_dtypes(Tape& tape, Precision precision);
+inline constexpr const char* drawn_dtype = "x.dtype";  ///< Recovery::op of these
 
 /// `out.type_as(x)` in a function of the model leaves the name of its result, "type_as_1", and x is the one tensor in
 /// half precision that the function was given: it computes in fp32 between. To be called after the others.

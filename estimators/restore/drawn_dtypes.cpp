@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "estimators/restore/casts.h"
+#include "estimators/setup/run_dtype.h"
 #include "estimators/tape/uses.h"
 
 namespace memplan {
@@ -85,7 +86,7 @@ class Draws {
 
 }  // namespace
 
-void follow_drawn_dtypes(Tape& tape) {
+void follow_drawn_dtypes(Tape& tape, Precision precision) {
   if (std::ranges::none_of(tape.calls, is_drawn)) return;
   const Draws draws(tape);
   std::int64_t count = 0;
@@ -94,11 +95,16 @@ void follow_drawn_dtypes(Tape& tape) {
     const ValueId like = draws.met_by(i);
     if (!like.valid()) continue;
     for (auto& [kind, arg] : tape.calls[i].kwargs)
-      if (kind == "dtype") arg.value = like;
+      if (kind == "dtype") {
+        if (tape.reading.open_casts && is_amp(precision))
+          arg.value = precision == Precision::amp_fp16 ? DType::float16 : DType::bfloat16;
+        else
+          arg.value = like;
+      }
     ++count;
   }
   if (count > 0)
-    tape.recovered.push_back({"x.dtype",
+    tape.recovered.push_back({drawn_dtype,
                               "masks and borders that helper methods make, taken to be of the type of what they meet",
                               count, Evidence::told_by_pattern, About::cast});
 }

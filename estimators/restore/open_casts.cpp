@@ -168,7 +168,9 @@ std::vector<std::size_t> products_without_autocast(const Tape& tape) {
 }  // namespace
 
 bool has_open_casts(const Tape& tape) {
-  return !open_casts_of(tape).empty() || !products_without_autocast(tape).empty() || !regions_of(tape).empty();
+  const bool drawn = std::ranges::any_of(
+      tape.recovered, [](const Recovery& r) { return r.op == drawn_dtype && r.evidence == Evidence::told_by_pattern; });
+  return drawn || !open_casts_of(tape).empty() || !products_without_autocast(tape).empty() || !regions_of(tape).empty();
 }
 
 void make_open_casts(Tape& tape) {

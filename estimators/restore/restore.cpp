@@ -65,8 +65,7 @@ constexpr RestorePass restore_table[] = {
     {"attributes", exported, keep_attributes},
     {"eval mode",
      [](const Tape& t, const TrainingSetup& s) { return s.mode == Mode::inference && !t.exported.in_eval; },
-     [](Tape& t, const TrainingSetup& s) { enter_inference(t, dtype_of_run(s)); }},
-    {"draws of training", exported_for_inference, [](Tape& t, const TrainingSetup&) { read_training_draws(t); }},
+     [](Tape& t, const TrainingSetup& s) { enter_inference(t, dtype_of_run(s)), read_training_draws(t); }},
     {"kept results", exported_for_inference, [](Tape& t, const TrainingSetup&) { keep_in_inference(t); }},
     {"numbers on the CPU", exported, leave_numbers_on_host},
     {"dead calls", exported, [](Tape& t, const TrainingSetup&) { remove_dead_calls(t); }},
@@ -92,7 +91,7 @@ constexpr RestorePass restore_table[] = {
        restore_loss_casts(t);
        convert_parameters(t), widen_named(t), convert_in_functions(t), widen_own_losses(t);
        follow_asked_dtypes(t);
-       if (s.precision != Precision::fp32) follow_drawn_dtypes(t), convert_named(t);
+       if (s.precision != Precision::fp32) follow_drawn_dtypes(t, s.precision), convert_named(t);
        begin_caches_like_keys(t), make_open_casts(t);
      }},
     {"model dtype", [](const Tape& t, const TrainingSetup&) { return !t.exported.in_dtype; },

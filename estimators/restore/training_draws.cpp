@@ -53,11 +53,14 @@ TrainingDraws draws_of(const Tape& tape) {
   std::vector<bool>& drawn = out.drawn;
   std::vector<bool> numbers(tape.values.size(), false);  // by value: worked out of none at all, "arange"
   for (const Call& call : tape.calls) {
-    // These read a tensor's sizes, not its numbers.
-    const bool like = call.op.find("_like") != std::string::npos || call.op.starts_with("aten::sym_");
+    // These read a tensor's sizes, not its numbers; `x.expand_as(y)` y's.
+    const bool like = call.op.find("_like") != std::string::npos || call.op.starts_with("aten::sym_") ||
+                      call.op.starts_with("aten::new_");
+    const ValueId sized = call.op == "aten::expand_as" ? value_at(call, 1) : ValueId{};
     bool any = is_one_of(draws, call);
     std::vector<ValueId> others;
     for_each_value(call, [&](ValueId id) {
+      if (id == sized) return;
       const auto v = static_cast<std::size_t>(id.index);
       any = any || drawn[v];
       if (!drawn[v] && !numbers[v] && !like) others.push_back(id);

@@ -329,5 +329,5 @@ def test_archives_without_a_graph_say_why():
                 z.writestr(member, b"\0" * 16)
         return packed.getvalue()
 
-    failing((write("stopped.pt2", archive("stopped/data/weights/weight_0")),), 3, "stopped.pt2", "weights but no graph", "NamedTuple")
-    failing((write("compiled.pt2", archive("c/data/weights/weight_0", "c/data/aotinductor/model/model.so")),), 3, "AOTInductor")
+    failing((write("stopped.pt2", archive("stopped/archive_format", "stopped/data/weights/weight_0")),), 3, "stopped.pt2", "weights but no graph", "NamedTuple")
+    failing((write("compiled.pt2", archive("c/archive_format", "c/data/weights/weight_0", "c/data/aotinductor/model/model.so")),), 3, "AOTInductor")

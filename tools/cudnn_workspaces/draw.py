@@ -1,12 +1,15 @@
 """Random convolutions to ask cuDNN about, as lines of numbers that emulated_gpu/cudnn_convolutions.cpp takes.
 
     python draw.py SEED COUNT DIMENSIONS > questions        DIMENSIONS: 1, 2 or 3; those of one are images of height 1
+    python draw.py SEED COUNT near > questions              those of data/cudnn/workspaces.txt on other images
 
 Each is asked for one pass, type and layout, half of them in float32. data/cudnn/rules.txt was learnt from 1,500,000 of seed 201 with two
-dimensions, 300,000 of seed 202 with one (in the same file), 300,000 of seed 203 with three; for the H100 from 1,000,000 more of seed 301
-with two dimensions, too.
+dimensions, 300,000 of seed 202 with one (in the same file), 300,000 of seed 203 with three; for the T4, RTX 3060, L4 and H100 from
+1,000,000 more of seed 301 and 1,000,000 of seed 302 with two dimensions, too; and from 400,000 near the table of seed 401 and 400,000 of
+seed 402.
 """
 import math
+import os
 import random
 import sys
 
@@ -87,11 +90,35 @@ def one(r, dimensions):
     return [rank, n, c, *image, k, *kernel, *pad, *stride, *dilation, g]
 
 
+def near(r, table):
+    """One of the table's (C H W K R S, padding, stride, dilation, groups) on another image, a quarter of them with other channels."""
+    c, h, w, k, *rest = r.choice(table)
+    high = 2 ** r.uniform(-1.5, .8)
+    wide = high if r.random() < .8 else 2 ** r.uniform(-1.5, .8)
+    image = [max(1, round(h * high)), max(1, round(w * wide))]
+    kernel, pad, stride, dilation = (rest[i:i + 2] for i in (0, 2, 4, 6))
+    if r.random() < .25 and rest[8] == 1:
+        factor = r.choice((.5, .75, 1.25, 1.5, 2))
+        c = max(8, round(c * factor / 8) * 8) if c > 4 else c
+        factor = r.choice((.5, .75, 1, 1, 1.25, 1.5, 2))
+        k = max(8, round(k * factor / 8) * 8) if k > 4 else k
+    if not all(i + 2 * p > d * (s - 1) for i, p, d, s in zip(image, pad, dilation, kernel)):
+        return None
+    n = r.choice((1, 2, 4, 8, 16, 32, 64)) if r.random() < .3 else r.randint(1, 32) if r.random() < .8 else r.randint(1, 256)
+    if n * max(c, k) * math.prod(image) >= MOST_ELEMENTS:
+        return None
+    return [2, n, c, *image, k, *kernel, *pad, *stride, *dilation, rest[8]]
+
+
 def main():
-    seed, count, dimensions = map(int, sys.argv[1:4])
+    seed, count = map(int, sys.argv[1:3])
+    table = []
+    if sys.argv[3] == "near":
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "data", "cudnn", "workspaces.txt")) as f:
+            table = [[int(n) for n in line.split("|")[0].split()[1:]] for line in f if line.startswith("90 ")]
     r, made = random.Random(seed), 0
     while made < count:
-        numbers = one(r, dimensions)
+        numbers = near(r, table) if table else one(r, int(sys.argv[3]))
         if not numbers:
             continue
         made += 1

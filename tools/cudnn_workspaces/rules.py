@@ -2,7 +2,7 @@
 
     python draw.py 201 1500000 2 > 2d.q;  python draw.py 202 300000 1 >> 2d.q;  python draw.py 203 300000 3 > 3d.q     convolutions to ask about
     LD_PRELOAD=… EMULATED_GPU=h100 ./engines < 2d.q > 2d.h100                   answers (engines.cpp), for each card
-    python rules.py 9.19.0 ../../data/cudnn/rules.txt 90:2:2d.q:2d.h100 90:3:3d.q:3d.h100 80:2:2d.q:2d.a100 …
+    python rules.py 9.19.0 ../../data/cudnn/rules.txt 90:2:2d.q:2d.h100 90:3:3d.q:3d.h100 90:near:near.q:near.h100 80:2:2d.q:2d.a100 …
 
 Needs numpy and scikit-learn. Several files of one architecture and number of dimensions are taken together. The same input gives the same file.
 The kinds, the tables of copies, constants and tiles, and the order of the features are those of
@@ -14,31 +14,31 @@ import sys
 import numpy as np
 from sklearn.tree import DecisionTreeClassifier
 
-# Layout wanted (1: channels last), channels padded to, 1: groups widened to a power of two, 1: the pass's inputs always.
-COPIES = [(1, 8, 0, 0), (1, 4, 0, 1), (0, 1, 0, 1), (1, 8, 1, 0), (1, 4, 1, 1), (0, 4, 0, 0), (1, 1, 0, 1), (1, 4, 0, 0), (0, 1, 0, 0),
-          (1, 4, 1, 0), (1, 1, 0, 0), (0, 4, 0, 1)]
-CONSTANTS = [0, 131, 128, 159, 131 + 2359416]  # and after the last one a table of six bytes for each position, and the data gradient's table
+INPUTS, WEIGHT = (3, 6, 5), (2, 2, 2)  # of a pass: 1 input, 2 weight, 4 output
+# Layout wanted (1: channels last), channels padded to, groups (1: widened to a power of two, 2: left where they are; 3: nothing is copied), always copied.
+COPIES = [(1, 8, 0, 0), (1, 4, 0, INPUTS), (0, 1, 0, INPUTS), (1, 8, 1, 0), (1, 4, 1, INPUTS), (0, 4, 0, 0), (1, 1, 0, INPUTS), (1, 4, 0, 0),
+          (0, 1, 0, 0), (1, 4, 1, 0), (1, 1, 0, 0), (0, 4, 0, INPUTS), (1, 8, 0, WEIGHT), (0, 1, 2, 0), (1, 1, 3, 0)]
+CONSTANTS = [0, 131, 128, 159, 131 + 2359416]
+POSITIONS, GRADIENT, POSITIONS_AND_HEAD = range(5, 8)  # after the constants: a table of positions, the data gradient's table, a longer one of positions
 TILES = [(128, 128), (256, 128), (128, 256), (128, 64), (64, 128), (64, 64), (256, 64), (64, 256)]
-GRIDS = [(32, 64), (64, 32)]
 BLOCKS = [(a, b) for a in (32, 64, 128, 256) for b in (32, 64, 128, 256)] + [(32, 16), (16, 64), (64, 16)]
 SMALL_BLOCKS = [0, 16, 17, 18]  # of BLOCKS
 PERSISTENT_TILES = [(a, b) for a in (64, 128, 256) for b in (64, 128, 256)]  # rows and columns, by knobs 40 and 41
 CLUSTERS = [(a, b) for a in (1, 2, 4, 8) for b in (1, 2, 4, 8)]  # of blocks, by knobs 27 and 28
 MULTIPROCESSORS = 148  # of the B200
-INPUTS = np.array([3, 6, 5])  # of a pass: 1 input, 2 weight, 4 output
 OPEN = "SURKODGXY"  # kinds with an amount
 COUNTED = "SUDGXY"  # of them, those whose amount is a whole number that gives the bytes exactly
-KINDS = (["Z"] + [f"C{c}.{k}" for c in range(11) for k in range(len(CONSTANTS) + 1)] + [f"S{c}" for c in range(11)]
-         + [f"T{c}.{t}" for c in (0, 1, 3, 4) for t in range(len(TILES))]
-         + [f"U{c}.{t}" for c in (0, 1, 3, 4) for t in range(16)] + ["V0.0", "V0.1"] + ["R0", "R1", "K", "O", "N"]
-         + [f"C0.{len(CONSTANTS) + 1}"] + [f"U{c}.{t}" for c in (6, 10) for t in SMALL_BLOCKS] + [f"G{c}.{t}" for c in (3, 9) for t in range(16)]
+KINDS = (["Z"] + [f"C{c}.{k}" for c in range(12) for k in range(8)] + ["C14.5", "C14.7", "S0", "S1"]
+         + [f"T{c}.{t}" for c in (0, 1, 3, 4) for t in range(len(TILES))] + ["R0", "R1", "K", "O", "N"]
+         + [f"U{c}.{t}" for c in (0, 1, 3, 4, 11) for t in range(16)] + [f"U{c}.{t}" for c in (6, 10) for t in SMALL_BLOCKS]
+         + [f"G9.{t}" for t in range(16)]
          + [f"{way}{t}.{c}" for way in "XY" for t in range(len(PERSISTENT_TILES)) for c in range(len(CLUSTERS))]
-         + [f"D{c}" for c in (0, 7, 1, 8, 2)] + ["W8", "P"]
-         + [f"C11.{k}" for k in range(len(CONSTANTS) + 1)] + [f"U11.{t}" for t in range(16)])
+         + [f"D{c}" for c in (0, 7, 1, 8, 2)] + ["W8", "V13", "V14", "E8.0", "E8.1", "I8.0", "I8.1", "H8", "H13", "A12.0", "A12.1", "J"])
 
-LEAVES = {2: (10000, 10000, 20000), 3: (2500, 2500, 4000)}  # by pass
-AROUND = {2: 400, 3: 1500}  # a range comes from at least so many convolutions, of so many or fewer in all; of more from more
-ALL = {2: 300000, 3: 50000}
+NEAR = 1  # in the place of the dimensions: convolutions of images that are nearly one of data/cudnn/workspaces.txt
+LEAVES = {2: (10000, 10000, 20000), 3: (2500, 2500, 4000), NEAR: (3000, 3000, 6000)}  # by pass
+AROUND = {2: 400, 3: 1500, NEAR: 200}  # a range comes from at least so many convolutions, of so many or fewer in all; of more from more
+ALL = {2: 300000, 3: 50000, NEAR: 100000}
 DROPPED = .002  # of them may lie outside
 
 
@@ -59,8 +59,8 @@ class Sizes:
 
 def copies(s, kind):
     """Bytes, what alignment adds, padded channels and outputs of a group, groups at once, tables."""
-    last, multiple, widened, inputs = kind
-    cp, kp = up(s.cg, multiple), up(s.kg, multiple)
+    last, multiple, groups, always = kind
+    cp, kp, widened = up(s.cg, multiple), up(s.kg, multiple), groups == 1
     if widened:
         wide = np.full_like(cp, multiple)
         for _ in range(20):
@@ -68,12 +68,18 @@ def copies(s, kind):
         cp, kp = np.where(s.g > 1, wide, cp), np.where(s.g > 1, wide, kp)
     at_once = s.g if widened else np.minimum(s.g, 8)
     tables = np.ones_like(s.g) if widened else at_once
-    other, cut, always = s.nhwc != last, (s.g > 1) & (not widened), INPUTS[s.op] if inputs else np.zeros_like(s.op)
-    x = (cp != s.cg) | cut | (other & (s.i > 1) & (s.c > 1)) | ((always & 1) > 0)
-    w = (cp != s.cg) | (kp != s.kg) | (other & (s.r > 1) & (s.cg > 1)) | ((always & 2) > 0)
-    y = (kp != s.kg) | cut | (other & (s.o > 1) & (s.k > 1)) | ((always & 4) > 0)
+    other, always = s.nhwc != last, np.array(always or (0, 0, 0))[s.op]
+    # Groups are cut out, unless they are turned into planes all the same. A single image's or pixel's are in one piece.
+    planes = (not last) & (s.nhwc > 0)
+    cut = lambda positions: (groups == 0) & (s.g > 1) & ~planes & (s.n * np.where(s.nhwc > 0, positions, 1) > 1)
+    # Which sizes of one leave a layout as it is depends on the pass: of planes, a group's channels of the result and all channels of the rest.
+    x = (cp != s.cg) | cut(s.i) | (other & (s.i > 1) & (np.where(planes & (s.op != 1), s.c, s.cg) > 1)) | ((always & 1) > 0)
+    w = (cp != s.cg) | (kp != s.kg) | (other & (s.r > 1) & (np.where(planes, s.c, s.cg) > 1)) | ((always & 2) > 0)
+    y = (kp != s.kg) | cut(s.o) | (other & (s.o > 1) & (np.where(planes & (s.op != 0), s.k, s.kg) > 1)) | ((always & 4) > 0)
+    if groups == 3:
+        x = w = y = np.zeros_like(x)
     b = (x * s.n * s.i * cp * at_once + w * kp * cp * s.r * at_once + y * s.n * s.o * kp * at_once) * s.e
-    aligned = np.where(x | w | y, (b + 16 * tables) // 16 * 16 - b, 0)
+    aligned = np.where(x | w | y, 16 * tables - b // tables % 16 * tables, 0)  # of each group
     return b, aligned, cp, kp, at_once, tables
 
 
@@ -124,19 +130,37 @@ def candidates(s, ws, knobs, made):
     weights = s.op == 2
     yield "Z", ws == 0, None
     positions = (6 * np.where(s.op == 1, s.i, s.o) // 128 + 1) * 128
+    behind = {**dict(enumerate(CONSTANTS)), POSITIONS: positions, POSITIONS_AND_HEAD: positions + 17 * 128}
+    gradient = up(16 * s.r + 4 * (s.i + s.image.sum(1)) + 28, 128)
     for c, (b, aligned, cp, kp, at_once, tables) in enumerate(made):
-        for i, constant in enumerate([*CONSTANTS, positions]):
-            yield f"C{c}.{i}", (b + aligned + constant * tables == ws) & ((aligned > 0) | (i > 0)), None
+        for i, constant in behind.items():
+            if f"C{c}.{i}" in KINDS:
+                yield f"C{c}.{i}", b + aligned + constant * tables == ws, None
+        if f"C{c}.{GRADIENT}" in KINDS:
+            yield f"C{c}.{GRADIENT}", (s.op == 1) & (b + aligned + gradient == ws), None
         if f"S{c}" in KINDS:
             yield f"S{c}", weights & (b + aligned + 128 * tables + split * kp * cp * s.r * 4 * at_once == ws), split
-    yield "P", positions * np.minimum(s.g, 8) == ws, None
-    b, aligned, *_ = made[0]
-    yield f"C0.{len(CONSTANTS) + 1}", (s.op == 1) & (b + aligned + up(16 * s.r + 4 * (s.i + s.image.sum(1)) + 28, 128) == ws), None
-    b, aligned, *_ = made[8]
-    short, long = (np.where(s.op == 0, one, other) for one, other in ((s.c, s.k), (s.k, s.c)))
-    yield "W8", ~weights & (s.g == 1) & (s.e == 4) & (b + aligned + 36 * s.c * s.k + 64 * up(short, 8) * up(long, 32) + 4 * long == ws), None
-    for i, (rows, columns) in enumerate(GRIDS):
-        yield f"V0.{i}", weights & (16 * (up(s.kg, rows) // rows) * (up(s.cg * s.r, columns) // columns) * np.minimum(s.g, 8) == ws), None
+
+    def tabled(c, table):
+        """Copies, and a table for each group at work; those of several groups are aligned."""
+        b, aligned, _, _, at_once, _ = made[c]
+        return b + aligned + at_once * np.where(s.g > 1, up(table, 16), table) == ws
+
+    short, long = (np.where(s.op == 0, one, other) for one, other in ((s.cg, s.kg), (s.kg, s.cg)))
+    yield "W8", ~weights & (s.e == 4) & tabled(8, 36 * s.cg * s.kg + 64 * up(short, 8) * up(long, 32) + 4 * long), None
+    for c in (8, 13):
+        yield f"H{c}", (s.op == 0) & tabled(c, 4 * s.cg * s.r), None
+    for c in (13, 14):
+        yield f"V{c}", weights & tabled(c, 8 * (up(s.kg, 32) // 32) * (up(s.cg * s.r, 32) // 32)), None
+    for i, side in enumerate((64, 32)):
+        yield f"E8.{i}", weights & tabled(8, 2303 + 2 * (s.r % 2 == 0) + 6 * (s.r + 1) * s.result[:, 0]
+                                          + 4 * s.r * (up(s.kg, side) // side) * (up(s.cg * s.r, 128) // 128)), None
+        yield f"I8.{i}", (s.op == 0) & tabled(8, positions + 2303 + 4 * (up(s.n * s.o, 128) // 128) * (up(s.kg, side) // side)), None
+    _, _, cp, kp, _, _ = made[12]
+    for i, side in enumerate((64, 128)):
+        partial = kp * cp * s.r * s.e
+        yield f"A12.{i}", weights & tabled(12, partial + 127 + 8 * s.r + 4 * s.r * (up(kp, side) // side) * (up(cp, side) // side)), None
+    yield "J", weights & (s.cg == 1) & (s.kg == 1) & (32 * s.r * s.n * up(s.c, 32) == ws), None
     for c in (0, 1, 3, 4):
         b, aligned, cp, kp, at_once, tables = made[c]
         for i, (rows, columns) in enumerate(TILES):
@@ -154,7 +178,7 @@ def candidates(s, ws, knobs, made):
             rows, columns = BLOCKS[i]
             blocks = up(m, rows) // rows * (up(n, columns) // columns) * at_once
             yield f"U{c}.{i}", buffered(c, blocks, i, tables) & (weights if c in (6, 10) else True), buffers
-    for c in (3, 9):
+    for c in (9,):
         b, aligned, cp, kp, at_once, tables = made[c]
         for i in range(16):
             rows, columns = BLOCKS[i]
@@ -306,7 +330,7 @@ def tree_text(x, kind, amount, leaves, around):
 HEADER = """\
 # Which kind of workspace cuDNN {version} chooses for a convolution: decision trees made by tools/cudnn_workspaces/rules.py from its own answers.
 # 'kinds': what leaves and lists mean by a number (estimators/runtime/torch/aten/cudnn_rule_sizes.h).
-# 'tree': compute capability, dimensions, pass (0 forward, 1 data gradient, 2 weight gradient), 1 for types of two bytes. Two lines follow:
+# 'tree': compute capability, dimensions (1: images like those of workspaces.txt), pass (0 forward, 1 data gradient, 2 weight gradient), 1 for types of two bytes. Two lines follow:
 # lists of the kinds that occur around a leaf, "kind,least,most;…"; and the nodes from the root, the left one first: a feature's letter and
 # the most that goes left, or a leaf ".kind:amount"; '@' says which list holds from there on down.
 """
@@ -317,7 +341,7 @@ def main():
     together = collections.defaultdict(list)
     for text in files:
         sm, rank, questions, answers = text.split(":")
-        together[int(sm), int(rank)].append((questions, answers))
+        together[int(sm), NEAR if rank == "near" else int(rank)].append((questions, answers))
     with open(out, "w") as f:
         f.write(HEADER.format(version=version) + "kinds " + " ".join(KINDS) + "\n")
         for (sm, rank), pairs in sorted(together.items()):
@@ -326,7 +350,7 @@ def main():
             for op in (0, 1, 2):
                 for half in (0, 1):
                     rows = (q[:, 0] == op) & ((q[:, 1] > 0) == half) & ((q[:, 1] != 9) | (sm >= 80))  # no bfloat16 before
-                    s = Sizes(q[rows], rank)
+                    s = Sizes(q[rows], 2 if rank == NEAR else rank)
                     kind, amount = explained(s, ws[rows], knobs.of(rows))
                     around = AROUND[rank] * max(1, round(len(kind) / ALL[rank], 1))
                     f.write(f"tree {sm} {rank} {op} {half}\n" + tree_text(features(s), kind, amount, LEAVES[rank][op], around))

@@ -123,8 +123,9 @@ int outputs_of(std::string_view op) {
 }
 
 bool trains(const Call& call) {
-  const bool native = call.op == "aten::native_dropout";
-  const std::size_t place = native || is_dropout(call.op) ? 2 : call.op == "aten::batch_norm" ? 5 : call.args.size();
+  const bool drops = call.op == "aten::native_dropout" || is_dropout(call.op);
+  const bool recurrent = call.op == "aten::lstm.input" || call.op == "aten::gru.input";
+  const std::size_t place = drops ? 2 : call.op == "aten::batch_norm" ? 5 : recurrent ? 6 : call.args.size();
   const auto* flag = place < call.args.size() ? std::get_if<bool>(&call.args[place].value) : nullptr;
   return flag && *flag;
 }

@@ -117,9 +117,7 @@ class FxRoute {
     call.args = group.text.args;
     for (const auto& [key, value] : group.text.kwargs)
       if (key != "device" && key != "pin_memory" && key != "layout") call.kwargs.emplace_back(key, value);
-    call.scope = scope;
-    call.source = std::move(source);
-    call.function = scopes_.function();
+    call.scope = scope, call.source = std::move(source), call.function = scopes_.function();
     if (!resolve(group, call)) return;  // lowered by its ONNX ops instead
     if (scope >= 0)
       for (const Arg& a : call.args)

@@ -2,40 +2,19 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <charconv>
 #include <cmath>
 #include <limits>
 #include <string>
 
 #include "estimators/base/error.h"
+#include "estimators/runtime/torch/aten/cudnn_copies.h"
+#include "estimators/runtime/torch/aten/cudnn_engine_tables.h"
 #include "estimators/runtime/torch/aten/cudnn_persistent.h"
 
 namespace memplan::cudnn_rules {
 
 namespace {
-
-/// How an engine treats the groups of a grouped convolution.
-enum class Grouping : std::uint8_t {
-  few_at_a_time,  ///< cuts out eight groups at a time
-  widened,        ///< all at once, channels of a group widened to a power of two
-};
-
-/// A kind of copies: tools/cudnn_workspaces/rules.py has the same rows.
-struct CopyKind {
-  bool channels_last;     ///< the layout that the engine works in
-  std::int64_t multiple;  ///< channels are padded to multiples of it
-  Grouping grouping;
-  bool inputs;  ///< the pass's inputs are copied even where the layout is right: they are rounded to TF32
-};
-constexpr std::array copy_kinds{
-    CopyKind{true, 8, Grouping::few_at_a_time, false},  CopyKind{true, 4, Grouping::few_at_a_time, true},
-    CopyKind{false, 1, Grouping::few_at_a_time, true},  CopyKind{true, 8, Grouping::widened, false},
-    CopyKind{true, 4, Grouping::widened, true},         CopyKind{false, 4, Grouping::few_at_a_time, false},
-    CopyKind{true, 1, Grouping::few_at_a_time, true},   CopyKind{true, 4, Grouping::few_at_a_time, false},
-    CopyKind{false, 1, Grouping::few_at_a_time, false}, CopyKind{true, 4, Grouping::widened, false},
-    CopyKind{true, 1, Grouping::few_at_a_time, false},  CopyKind{false, 4, Grouping::few_at_a_time, true},
-};
 
 /// Rows of the table: of persistent engines, whose kinds name a tile in place of a row.
 constexpr int persistent_copies(std::int64_t element) { return element == 4 ? 7 : 0; }
@@ -44,85 +23,26 @@ constexpr int persistent_copies(std::int64_t element) { return element == 4 ? 7 
 constexpr std::array<std::int64_t, 5> constants{0, 131, 128, 159, 131 + 2359416};
 /// After the constants: a table with so many bytes for each position, in whole lines of 128 bytes.
 constexpr int position_table = static_cast<int>(constants.size());
-constexpr std::int64_t position_entry = 6;
 /// After that: the table of an engine for the data's gradient, with an entry for each position of the kernel and of the
-/// input, whatever the groups.
-constexpr int gradient_table = position_table + 1;
+/// input, whatever the groups; then a table of positions with a head.
+constexpr int gradient_table = position_table + 1, position_table_and_head = gradient_table + 1;
+constexpr std::int64_t head_lines = 17;
 constexpr std::int64_t kernel_entry = 16, input_entry = 4, gradient_table_head = 28;
 
 /// Rows and columns of the weight's gradient that one block of threads computes.
 constexpr std::array<std::pair<std::int64_t, std::int64_t>, 8> tile_sizes{
     {{128, 128}, {256, 128}, {128, 256}, {128, 64}, {64, 128}, {64, 64}, {256, 64}, {64, 256}}};
 
-/// Outputs and weights of an output for which one entry of a table is there, without copies.
-constexpr std::array<std::pair<std::int64_t, std::int64_t>, 2> grid_sizes{{{32, 64}, {64, 32}}};
-constexpr std::int64_t grid_entry = 16;
-
-/// The same of engines that split the matrix product and add the parts up: both are one of these, or the pair is one of
-/// the small ones, which follow.
+/// Rows and columns of a block of engines that split the matrix product and add the parts up: both are one of these, or
+/// the pair is one of the small ones, which follow.
 constexpr std::array<std::int64_t, 4> block_sides{32, 64, 128, 256};
 constexpr std::array<std::pair<std::int64_t, std::int64_t>, 3> small_blocks{{{32, 16}, {16, 64}, {64, 16}}};
-/// Rows of the table of copies, whose engines are for the weight's gradient.
-constexpr std::array<int, 2> copies_for_small_blocks{6, 10};
 constexpr int square_blocks = static_cast<int>(block_sides.size() * block_sides.size());
 constexpr int block_sizes = square_blocks + static_cast<int>(small_blocks.size());
-
-constexpr std::int64_t alignment = 16;        ///< copies begin at multiples of it, so so much is added
-constexpr std::int64_t groups_at_a_time = 8;  ///< Grouping::few_at_a_time
-
-std::int64_t product(std::initializer_list<std::int64_t> factors) {
-  std::int64_t out = 1;
-  for (const std::int64_t f : factors) out = checked_mul(out, f);
-  return out;
-}
-
-struct Copies {
-  std::int64_t bytes = 0;          ///< of all copies
-  std::int64_t aligned = 0;        ///< what their alignment adds; 0 without copies
-  std::int64_t tables = 1;         ///< how many times the constants are there
-  std::int64_t channels, outputs;  ///< of a group, padded
-  std::int64_t groups;             ///< that are at work at once
-};
-
-Copies copies_of(const CopyKind& kind, const Sizes& s) {
-  Copies c{};
-  const bool few = kind.grouping == Grouping::few_at_a_time;
-  c.channels = rounded_up(s.group_channels, kind.multiple);
-  c.outputs = rounded_up(s.group_outputs, kind.multiple);
-  c.groups = few ? std::min(s.groups, groups_at_a_time) : s.groups;
-  c.tables = few ? c.groups : 1;
-  if (!few && s.groups > 1) {
-    const std::int64_t wide = std::max({s.group_channels, s.group_outputs, kind.multiple});
-    c.channels = c.outputs = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(wide)));
-  }
-  const bool other_layout = s.channels_last != kind.channels_last, cut_out = few && s.groups > 1;
-  const bool in = c.channels != s.group_channels || cut_out || (other_layout && s.in > 1 && s.channels > 1) ||
-                  (kind.inputs && s.pass != ConvPass::data_gradient);
-  const bool weight = c.channels != s.group_channels || c.outputs != s.group_outputs ||
-                      (other_layout && s.kernel > 1 && s.group_channels > 1) ||
-                      (kind.inputs && s.pass != ConvPass::weight_gradient);
-  const bool out = c.outputs != s.group_outputs || cut_out || (other_layout && s.out > 1 && s.outputs > 1) ||
-                   (kind.inputs && s.pass != ConvPass::forward);
-  const std::int64_t images = checked_mul(s.batch, c.groups);
-  if (in) c.bytes = product({images, s.in, c.channels, s.element});
-  if (weight) c.bytes = checked_add(c.bytes, product({c.outputs, c.channels, s.kernel, c.groups, s.element}));
-  if (out) c.bytes = checked_add(c.bytes, product({images, s.out, c.outputs, s.element}));
-  if (in || weight || out) c.aligned = checked_add(c.bytes, alignment * c.tables) / alignment * alignment - c.bytes;
-  return c;
-}
 
 std::int64_t tiles_of(int row, const Copies& c, const Sizes& s) {
   const auto [rows, columns] = tile_sizes[static_cast<std::size_t>(row)];
   return checked_mul(pieces(c.outputs, rows), pieces(checked_mul(c.channels, s.kernel), columns));
-}
-
-/// What Winograd's engine without fusion keeps: the weight, the weight transformed to 4 x 4, and a value for each
-/// channel of the result.
-std::int64_t winograd(const Sizes& s) {
-  const bool forward = s.pass == ConvPass::forward;
-  const std::int64_t from = forward ? s.channels : s.outputs, to = forward ? s.outputs : s.channels;
-  const std::int64_t transformed = product({16, rounded_up(from, 8), rounded_up(to, 32), accumulator});
-  return checked_add(checked_add(product({9, from, to, accumulator}), transformed), checked_mul(to, accumulator));
 }
 
 std::pair<std::int64_t, std::int64_t> block_size(int row) {
@@ -158,15 +78,8 @@ std::int64_t behind_copies(int row, const Sizes& s) {
     return rounded_up(checked_add(checked_add(checked_mul(kernel_entry, s.kernel), gradient_table_head),
                                   checked_mul(input_entry, checked_add(s.in, s.sides))),
                       table_line);
-  if (row != position_table) return constants[static_cast<std::size_t>(row)];
-  const std::int64_t positions = s.pass == ConvPass::data_gradient ? s.in : s.out;
-  return checked_mul(checked_mul(position_entry, positions) / table_line + 1, table_line);
-}
-
-std::int64_t grid(int row, const Sizes& s) {
-  const auto [rows, columns] = grid_sizes[static_cast<std::size_t>(row)];
-  return product({grid_entry, pieces(s.group_outputs, rows), pieces(checked_mul(s.group_channels, s.kernel), columns),
-                  std::min(s.groups, groups_at_a_time)});
+  if (row < position_table) return constants[static_cast<std::size_t>(row)];
+  return position_bytes(row == position_table_and_head ? head_lines : 0, s);
 }
 
 /// `eighths` of a power of two, times `of`.
@@ -187,7 +100,7 @@ double tensors(const Sizes& s) {
 int details_of(char letter) {
   switch (letter) {
     case 'C':
-      return gradient_table + 1;
+      return position_table_and_head + 1;
     case 'T':
       return static_cast<int>(tile_sizes.size());
     case 'U':
@@ -196,10 +109,8 @@ int details_of(char letter) {
     case 'X':
     case 'Y':
       return persistent_clusters;
-    case 'V':
-      return static_cast<int>(grid_sizes.size());
     default:
-      return 1;
+      return std::max(1, own_tables(letter));
   }
 }
 
@@ -225,6 +136,7 @@ Sizes sizes_of(const ConvProblem& p, ConvPass pass) {
     s.kernel = checked_mul(s.kernel, p.weight[d]);
     s.out = checked_mul(s.out, p.output[d]);
   }
+  s.out_rows = p.output[2];
   s.element = p.dtype == DType::float32 ? 4 : 2;
   s.pass = pass;
   s.channels_last = p.channels_last;
@@ -240,24 +152,15 @@ Kind kind_of(std::string_view text) {
   if (!text.empty()) out.copy = small_number(text.substr(0, dot));
   if (dot != text.npos) out.detail = small_number(text.substr(dot + 1));
   const bool persistent = out.letter == 'X' || out.letter == 'Y';
-  const int copies = persistent ? persistent_tiles : static_cast<int>(copy_kinds.size());
+  const int copies = persistent ? persistent_tiles : copy_kinds;
   if (out.copy < 0 || out.copy >= copies || out.detail < 0 || out.detail >= details_of(out.letter))
     fail(ErrorKind::internal, "data/cudnn/rules.txt: no such kind");
   return out;
 }
 
-bool kind_is_of(const Kind& kind, ConvPass pass) {
-  if (kind.letter == 'C' && kind.detail == gradient_table) return pass == ConvPass::data_gradient;
-  if (kind.letter == 'W') return pass != ConvPass::weight_gradient;
-  const bool small =
-      kind.letter == 'U' && (kind.copy == copies_for_small_blocks[0] || kind.copy == copies_for_small_blocks[1]);
-  const bool weights = small || kind.letter == 'S' || kind.letter == 'T' || kind.letter == 'V' || kind.letter == 'G';
-  return !weights || pass == ConvPass::weight_gradient;
-}
-
 std::int64_t seldom_more_than(const Sizes& s) {
   std::int64_t largest = 0;
-  for (const CopyKind& kind : copy_kinds) largest = std::max(largest, copies_of(kind, s).bytes);
+  for (int row = 0; row < copy_kinds; ++row) largest = std::max(largest, copies_of(row, s).bytes);
   return checked_add(checked_mul(largest, 4), std::int64_t{64} << 20);
 }
 
@@ -273,16 +176,14 @@ std::int64_t bytes_of_kind(const Kind& kind, std::int64_t amount, const Sizes& s
   if (kind.letter == 'Z' || kind.letter == 'N') return 0;
   if (kind.letter == 'K') return roughly(amount, 1);
   if (kind.letter == 'O') return roughly(amount, tensors(s));
-  if (kind.letter == 'V') return grid(kind.detail, s);
-  if (kind.letter == 'P') return checked_mul(behind_copies(position_table, s), std::min(s.groups, groups_at_a_time));
+  if (kind.letter == 'J') return product({8, accumulator, s.kernel, s.batch, rounded_up(s.channels, 32)});
   const bool persistent = kind.letter == 'X' || kind.letter == 'Y';
-  const Copies c =
-      copies_of(copy_kinds[static_cast<std::size_t>(persistent ? persistent_copies(s.element) : kind.copy)], s);
+  const Copies c = copies_of(persistent ? persistent_copies(s.element) : kind.copy, s);
   const std::int64_t sums = product({c.outputs, c.channels, s.kernel, c.groups, accumulator});
   if (kind.letter == 'R') return checked_add(c.bytes, roughly(amount, static_cast<double>(sums)));
   const std::int64_t copied = checked_add(c.bytes, c.aligned);
   if (kind.letter == 'D') return checked_add(copied, amount);
-  if (kind.letter == 'W') return checked_add(copied, winograd(s));
+  if (own_tables(kind.letter) > 0) return checked_add(copied, own_table_bytes(kind.letter, kind.detail, c, s));
   if (persistent) return checked_add(copied, persistent_bytes({kind.copy, kind.detail, kind.letter == 'X'}, amount, s));
   if (kind.letter == 'C')
     return checked_add(copied,

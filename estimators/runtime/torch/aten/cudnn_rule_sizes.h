@@ -17,6 +17,7 @@ struct Sizes {
   std::int64_t group_channels, group_outputs;  ///< of one group
   std::int64_t in, kernel, out;                ///< positions: products of the spatial sizes
   std::int64_t sides;                          ///< the sum of the input's spatial sizes
+  std::int64_t out_rows;                       ///< the first spatial size of the result
   std::int64_t element;                        ///< bytes
   ConvPass pass;
   bool channels_last;
@@ -27,13 +28,17 @@ Sizes sizes_of(const ConvProblem& problem, ConvPass pass);
 ///
 ///     Z  nothing                               N  cuDNN has no engine
 ///     C  copies of tensors, and a constant or a table of positions
-///     P  a table of positions, whatever the layout
 ///     S  copies, and `amount` partial sums of the weight's gradient
 ///     T  copies, and a counter for each tile of the weight's gradient
 ///     U  copies, and `amount` buffers for each block of the matrix product
 ///     G  the same where all groups are one matrix product
-///     V  a table for each tile of the weight's gradient
 ///     W  copies, and the weight as it is and transformed (Winograd, kernels of 3 x 3)
+///     H  copies, and an offset for each element of an output's weight
+///     I  copies, a table of the result's positions and one of its tiles
+///     V  copies, and a table of the tiles of the weight's gradient
+///     E  copies, a table of the result's rows and one of the tiles of the weight's gradient
+///     A  copies, and the weight's gradient in the type of the tensors
+///     J  fp32 sums of the weight's gradient for each image (depthwise convolutions)
 ///     D  copies, and `amount` bytes, whatever the convolution
 ///     X  copies, and the tiles that the blocks of a persistent engine share (cudnn_persistent.h)
 ///     Y  copies, and `amount` partial sums of each tile of a persistent engine
@@ -42,13 +47,10 @@ Sizes sizes_of(const ConvProblem& problem, ConvPass pass);
 /// times the weight in fp32, K is bytes, O is so many times the three tensors.
 struct Kind {
   char letter = 'Z';
-  int copy = 0;    ///< row of the table of copies; of a persistent engine its tile
-  int detail = 0;  ///< row of the table of constants, tiles, blocks, grids or clusters
+  int copy = 0;    ///< row of the table of copies (cudnn_copies.h); of a persistent engine its tile
+  int detail = 0;  ///< row of the table of constants, tiles, blocks or clusters
 };
 Kind kind_of(std::string_view text);
-
-/// Whether engines for this pass have workspaces of the kind.
-bool kind_is_of(const Kind& kind, ConvPass pass);
 
 /// Four times the largest copies of any kind and 64 MiB: of a million answers of cuDNN 9.19 for random convolutions,
 /// fewer than one in a thousand is above it.

@@ -105,6 +105,7 @@ RuleTree read_tree(std::string_view lists, std::string_view nodes) {
 
 /// Of which trees there are; each is read when a run wants it.
 using Key = std::array<int, 4>;  // architecture, dimensions, pass, 1: types of two bytes
+constexpr int near_a_table = 1;  // in the place of the dimensions: a tree of images alone that are nearly a table's
 
 using Texts = std::map<Key, std::pair<std::string_view, std::string_view>>;  // lists, nodes
 
@@ -195,50 +196,49 @@ const RuleNode& leaf_of(const RuleTree& tree, const std::vector<double>& feature
   return *node;
 }
 
+struct Found {
+  std::shared_ptr<const RuleTree> tree;
+  const RuleNode* leaf;
+  bool own_card;  ///< false: the tree is that of another architecture
+};
+
+/// None where there is no tree, or the convolution has no elements.
+std::optional<Found> leaf_for(const ConvProblem& p, const Sizes& sizes, int sm, bool near_table) {
+  const int dimensions = static_cast<int>(p.input.size()) - 2;
+  Key key{sm, near_table ? near_a_table : dimensions, static_cast<int>(sizes.pass), p.dtype == DType::float32 ? 0 : 1};
+  auto tree = tree_for(key);
+  if (!tree || p.input.product() == 0 || p.output.product() == 0 || p.weight.product() == 0) return std::nullopt;
+  if (sizes.group_channels < 1 || sizes.group_outputs < 1) return std::nullopt;
+  const RuleNode* leaf = &leaf_of(*tree, features_of(p, sizes));
+  return Found{std::move(tree), leaf, key[0] == sm};
+}
+
+const Kind& kind_at(std::int64_t row) { return all_kinds().at(static_cast<std::size_t>(row)); }
+
 }  // namespace
 
 }  // namespace cudnn_rules
 
-std::optional<Bytes> carried_over(const ConvProblem& known, Bytes bytes, const ConvProblem& problem, ConvPass pass) {
+std::optional<RuledWorkspace> ruled_workspace(const ConvProblem& p, ConvPass pass, int sm, bool near_table) {
   using namespace cudnn_rules;
-  const Sizes from = sizes_of(known, pass), to = sizes_of(problem, pass);
-  if (bytes == Bytes()) return bytes;
-  for (const Kind& kind : all_kinds()) {
-    const bool parts = kind.letter == 'S' || kind.letter == 'U' || kind.letter == 'G';
-    if (!parts && kind.letter != 'C' && kind.letter != 'T' && kind.letter != 'V') continue;
-    if (!kind_is_of(kind, pass)) continue;
-    const std::int64_t base = bytes_of_kind(kind, 0, from), step = bytes_of_kind(kind, 1, from) - base;
-    const std::int64_t left = bytes.count - base;
-    if (left != 0 && (step <= 0 || left < 0 || left % step != 0)) continue;
-    if (parts && left == 0) continue;
-    return Bytes(bytes_of_kind(kind, parts ? left / step : 0, to));
-  }
-  return std::nullopt;
-}
-
-std::optional<RuledWorkspace> ruled_workspace(const ConvProblem& p, ConvPass pass, int sm) {
-  using namespace cudnn_rules;
-  Key key{sm, static_cast<int>(p.input.size()) - 2, static_cast<int>(pass), p.dtype == DType::float32 ? 0 : 1};
-  const auto tree = tree_for(key);
-  if (!tree || p.input.product() == 0 || p.output.product() == 0 || p.weight.product() == 0) return std::nullopt;
   const Sizes sizes = sizes_of(p, pass);
-  if (sizes.group_channels < 1 || sizes.group_outputs < 1) return std::nullopt;
-  const RuleNode& leaf = leaf_of(*tree, features_of(p, sizes));
-  const auto kind = [&](std::int64_t i) -> const Kind& { return all_kinds().at(static_cast<std::size_t>(i)); };
+  const auto found = leaf_for(p, sizes, sm, near_table);
+  if (!found) return std::nullopt;
+  const RuleNode& leaf = *found->leaf;
   // Where the leaf knows of no engine and there is one all the same, it is one of those around.
-  const Choices& around = tree->lists.at(leaf.list);
+  const Choices& around = found->tree->lists.at(leaf.list);
   Choice usual{leaf.limit, leaf.amount, leaf.amount};
-  if (kind(usual.kind).letter == 'N') {
+  if (kind_at(usual.kind).letter == 'N') {
     const auto other =
-        std::find_if(around.begin(), around.end(), [&](const Choice& c) { return kind(c.kind).letter != 'N'; });
+        std::find_if(around.begin(), around.end(), [&](const Choice& c) { return kind_at(c.kind).letter != 'N'; });
     if (other == around.end()) return std::nullopt;
     usual = *other;
   }
   RuledWorkspace out;
-  out.usual = out.least = out.most = Bytes(bytes_of_kind(kind(usual.kind), usual.from, sizes));
+  out.usual = out.least = out.most = Bytes(bytes_of_kind(kind_at(usual.kind), usual.from, sizes));
   for (const Choice& c : around)
     for (const std::int64_t amount : {c.from, c.to}) {
-      const Bytes bytes(bytes_of_kind(kind(c.kind), amount, sizes));
+      const Bytes bytes(bytes_of_kind(kind_at(c.kind), amount, sizes));
       out.least = std::min(out.least, bytes);
       out.most = std::max(out.most, bytes);
     }
@@ -246,7 +246,7 @@ std::optional<RuledWorkspace> ruled_workspace(const ConvProblem& p, ConvPass pas
   out.most = std::max(out.usual, std::min(out.most, Bytes(seldom_more_than(sizes))));
   // Which table stands behind copies is told least of all.
   if (out.most > Bytes()) out.most = out.most + Bytes(largest_table());
-  out.own_card = key[0] == sm;
+  out.own_card = found->own_card;
   return out;
 }
 

@@ -17,11 +17,9 @@ struct RuledWorkspace {
 /// data/cudnn/rules.txt has a decision tree for each compute capability, pass and group of types: which kind of
 /// workspace cuDNN's heuristics choose (nothing, copies of the tensors in another layout, partial sums of a split
 /// matrix product …). cudnn_rule_sizes.h has the sizes of each kind. Made by tools/cudnn_workspaces/rules.py from
-/// cuDNN 9.19. None where cuDNN has no engine for convolutions like it.
-std::optional<RuledWorkspace> ruled_workspace(const ConvProblem& problem, ConvPass pass, int sm);
-
-/// What the engine that wants `bytes` for `known` wants for `problem`: for a convolution that is nearly one of a table.
-/// None where no kind of workspace has just these bytes.
-std::optional<Bytes> carried_over(const ConvProblem& known, Bytes bytes, const ConvProblem& problem, ConvPass pass);
+/// cuDNN 9.19. None where cuDNN has no engine for convolutions like it. `near_table`: it is nearly one of
+/// data/cudnn/workspaces.txt, so the trees that were learnt from such ones say it.
+std::optional<RuledWorkspace> ruled_workspace(const ConvProblem& problem, ConvPass pass, int sm,
+                                              bool near_table = false);
 
 }  // namespace memplan

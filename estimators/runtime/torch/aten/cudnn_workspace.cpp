@@ -192,45 +192,30 @@ std::optional<ConvWorkspace> asked(const ConvProblem& p, ConvPass pass, const Cu
   return ConvWorkspace{*bytes, Evidence::recorded, "cuDNN's workspace as the installed library says", true};
 }
 
-/// A line of the table as a convolution like `p`.
-ConvProblem problem_of(const Shape& s, const ConvProblem& p) {
-  ConvProblem out = p;
-  out.input = {p.input[0], s[C], s[H], s[W]};
-  out.weight = {s[K], s[C] / s[groups], s[R], s[S]};
-  out.padding = {s[pad_h], s[pad_w]}, out.stride = {s[stride_h], s[stride_w]};
-  out.dilation = {s[dilation_h], s[dilation_w]};
-  out.groups = s[groups];
-  out.output = {p.input[0], s[K]};
-  for (const int d : {0, 1})
-    out.output.push_back(
-        (out.input[d + 2] + 2 * out.padding[d] - out.dilation[d] * (out.weight[d + 2] - 1) - 1) / out.stride[d] + 1);
-  return out;
-}
+/// Up to so many octaves away from a line, the trees of such convolutions are asked. Not next to it, the range has
+/// what the others say as well.
+constexpr double near_the_table = 2, next_to_a_line = 0.25;
 
-/// Of convolutions that are nearly one of the table's (another image, most often) it is taken that the engine is the
-/// same: that is right more often than what the rules choose.
-std::optional<Bytes> of_a_neighbour(const Tables& tables, const Looked& there, const ConvProblem& p, ConvPass pass) {
-  constexpr double near = 1;  // octaves, over all sizes
+/// How unlike the nearest line is in octaves, over all sizes; none where it is of another kind.
+std::optional<double> octaves_to_a_line(const Looked& there) {
   const auto lines = remembered_lines(there.lines, there.shape);
-  if (lines->empty()) return std::nullopt;
-  const auto& [unlike, line] = lines->front();
-  if (unlike.first != 0 || unlike.second > near) return std::nullopt;
-  const auto bytes = figure(tables, there.table, line->first, line->second, there.index, p.input[0]);
-  return bytes ? carried_over(problem_of(line->first, p), *bytes, p, pass) : std::nullopt;
+  if (lines->empty() || lines->front().first.first != 0) return std::nullopt;
+  return lines->front().first.second;
 }
 
 /// What the rules say, which were learnt from the base version's answers. Of another version or architecture engines
 /// may be others: then anything from nothing to copies of the three tensors is possible, too.
 std::optional<ConvWorkspace> ruled(const ConvProblem& p, ConvPass pass, const CudnnOfRun& cudnn,
-                                   std::optional<Bytes> neighbour = std::nullopt) {
+                                   std::optional<double> octaves = std::nullopt) {
   if (cudnn.version == for_onnxruntime) return std::nullopt;  // asks for other heuristics
-  auto rule = ruled_workspace(p, pass, cudnn.device.sm());
+  const bool near_table = octaves && *octaves <= near_the_table;
+  auto rule = ruled_workspace(p, pass, cudnn.device.sm(), near_table);
   if (!rule) return std::nullopt;
-  if (neighbour) {
-    rule->usual = *neighbour;
-    rule->least = std::min(rule->least, *neighbour);
-    rule->most = std::max(rule->most, *neighbour);
-  }
+  if (near_table && *octaves > next_to_a_line)
+    if (const auto other = ruled_workspace(p, pass, cudnn.device.sm())) {
+      rule->least = std::min(rule->least, other->least);
+      rule->most = std::max(rule->most, other->most);
+    }
   const bool asked_so = rule->own_card && cudnn.version == base_cudnn;
   ConvWorkspace out{rule->usual, Evidence::nearest_table_entry,
                     "cuDNN's workspace for this convolution is not in the table: by a rule learnt from what its "
@@ -268,7 +253,7 @@ ConvWorkspace conv_workspace(const ConvProblem& p, ConvPass pass, const CudnnOfR
     if (never && cudnn.reading != WorkspaceReading::nearest) own.bytes = never_asked(p, cudnn.reading, there);
     return own;
   }
-  if (const auto rule = ruled(p, pass, cudnn, of_a_neighbour(tables, there, p, pass))) return *rule;
+  if (const auto rule = ruled(p, pass, cudnn, octaves_to_a_line(there))) return *rule;
   const std::size_t looked_at = cudnn.reading == WorkspaceReading::nearest ? 1 : entries_around;
   Around around = of_the_nearest(tables, there.table, there.lines, there.shape, there.index, p.input[0], looked_at);
   around.alike = around.alike && tables.known;
