@@ -5,8 +5,8 @@
 
 Each is asked for one pass, type and layout, half of them in float32. data/cudnn/rules.txt was learnt from 1,500,000 of seed 201 with two
 dimensions, 300,000 of seed 202 with one (in the same file), 300,000 of seed 203 with three; for the T4, RTX 3060, L4 and H100 from
-1,000,000 more of seed 301 and 1,000,000 of seed 302 with two dimensions, too; and from 400,000 near the table of seed 401 and 400,000 of
-seed 402.
+1,000,000 more of seed 301 with two dimensions, for the first three of these from 1,000,000 of seed 302 as well; and from 400,000 near the
+table of seed 401 and 400,000 of seed 402.
 """
 import math
 import os

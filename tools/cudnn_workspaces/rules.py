@@ -178,11 +178,10 @@ def candidates(s, ws, knobs, made):
             rows, columns = BLOCKS[i]
             blocks = up(m, rows) // rows * (up(n, columns) // columns) * at_once
             yield f"U{c}.{i}", buffered(c, blocks, i, tables) & (weights if c in (6, 10) else True), buffers
-    for c in (9,):
-        b, aligned, cp, kp, at_once, tables = made[c]
-        for i in range(16):
-            rows, columns = BLOCKS[i]
-            yield f"G{c}.{i}", weights & (s.g > 1) & buffered(c, up(kp * s.g, rows) // rows * (up(cp, columns) // columns) * s.r, i, 1), buffers
+    _, _, cp, kp, _, _ = made[9]
+    for i in range(16):
+        rows, columns = BLOCKS[i]
+        yield f"G9.{i}", weights & (s.g > 1) & buffered(9, up(kp * s.g, rows) // rows * (up(cp, columns) // columns) * s.r, i, 1), buffers
     copied = np.where(s.e == 4, made[7][0] + made[7][1], made[0][0] + made[0][1])
     for tile, cluster, stream in np.unique(knobs.persistent[knobs.persistent[:, 0] >= 0], axis=0).tolist():
         of = (knobs.persistent == (tile, cluster, stream)).all(1)
