@@ -109,17 +109,22 @@ TEST_CASE("what an optimizer joined or looked up tells the sizes of the paramete
   CHECK_FALSE(onnx_format::step_before("softplus", {"beta", "softplus_2", "scale"}));
 }
 
-// torch.nn.utils.parametrizations.weight_norm in PyTorch 2.11: one call in eager code.
-TEST_CASE("a weight norm that was exported as its parts is one op again") {
-  const char* text = R"tape(
+namespace {
+
+constexpr const char* weight_norm_parts = R"tape(
 parameter %v float32 [8, 4, 3]
 parameter %g float32 [8, 1, 1]
 scope 0 "" M
 %norm = aten::linalg_vector_norm(%v, 2, [1, 2], True) in 0 at "p.py:1 return torch._weight_norm(weight_v, weight_g, self.dim)"
 %div = aten::div.Tensor(%g, %norm) in 0 at "p.py:1 return torch._weight_norm(weight_v, weight_g, self.dim)"
 %w = aten::mul.Tensor(%v, %div) in 0 at "p.py:1 return torch._weight_norm(weight_v, weight_g, self.dim)"
-return %w
 )tape";
+
+}  // namespace
+
+// torch.nn.utils.parametrizations.weight_norm in PyTorch 2.11: one call in eager code.
+TEST_CASE("a weight norm that was exported as its parts is one op again") {
+  const std::string text = std::string(weight_norm_parts) + "return %w\n";
   Tape tape = from_text(text);
   recover_weight_norms(tape);
   check(tape);
@@ -137,15 +142,9 @@ return %w
 
 // An exporter that shares equal calls leaves one norm and one quotient of a module that runs twice.
 TEST_CASE("a weight norm whose parts two calls share is two ops, unless something else reads the parts") {
-  std::string text = R"tape(
-parameter %v float32 [8, 4, 3]
-parameter %g float32 [8, 1, 1]
-scope 0 "" M
-%norm = aten::linalg_vector_norm(%v, 2, [1, 2], True) in 0 at "p.py:1 return torch._weight_norm(weight_v, weight_g, self.dim)"
-%div = aten::div.Tensor(%g, %norm) in 0 at "p.py:1 return torch._weight_norm(weight_v, weight_g, self.dim)"
-%w = aten::mul.Tensor(%v, %div) in 0 at "p.py:1 return torch._weight_norm(weight_v, weight_g, self.dim)"
-%again = aten::mul.Tensor(%v, %div) in 0 at "p.py:1 return torch._weight_norm(weight_v, weight_g, self.dim)"
-)tape";
+  const std::string text = std::string(weight_norm_parts) +
+                           "%again = aten::mul.Tensor(%v, %div) in 0 at \"p.py:1 return torch._weight_norm(weight_v, "
+                           "weight_g, self.dim)\"\n";
   Tape tape = from_text(text + "return %w\nreturn %again\n");
   recover_weight_norms(tape);
   check(tape);
