@@ -95,12 +95,7 @@ void follow_drawn_dtypes(Tape& tape, Precision precision) {
     const ValueId like = draws.met_by(i);
     if (!like.valid()) continue;
     for (auto& [kind, arg] : tape.calls[i].kwargs)
-      if (kind == "dtype") {
-        if (tape.reading.open_casts && is_amp(precision))
-          arg.value = precision == Precision::amp_fp16 ? DType::float16 : DType::bfloat16;
-        else
-          arg.value = like;
-      }
+      if (kind == "dtype") arg = tape.reading.open_casts && is_amp(precision) ? Arg{half_of(precision)} : Arg{like};
     ++count;
   }
   if (count > 0)

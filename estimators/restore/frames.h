@@ -172,19 +172,13 @@ class Frames {
       const std::string_view line = text(scope, lines[j]), place = line.substr(0, line.find(']') + 1);
       if (place.empty() || line.find(place, place.size()) == line.npos) continue;
       if (std::any_of(tape_.calls.begin() + lines[j].first, tape_.calls.begin() + lines[j].last + 1,
-                      [&](const Call& c) { return reads(c, value); }))
+                      [&](const Call& c) { return reads_value(c, value); }))
         return lines[j].last;
       const std::string_view key = place.substr(name.size());
       if (place == text(scope, lines[i]).substr(0, place.size()) && key.find_first_not_of("[]-0123456789") == key.npos)
         return before_mention(scope, i, j, name);
     }
     return -1;
-  }
-
-  static bool reads(const Call& call, ValueId value) {
-    bool found = false;
-    for_each_value(call, [&](ValueId id) { found = found || id == value; });
-    return found;
   }
 
   Frame& frame(std::int32_t scope) { return frames_[static_cast<std::size_t>(scope) + 1]; }

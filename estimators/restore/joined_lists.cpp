@@ -33,12 +33,6 @@ std::string_view joined_list(const Call& call) {
   return {};
 }
 
-bool has_member(const Call& call, ValueId member) {
-  bool found = false;
-  for_each_value(call, [&](ValueId id) { found = found || id == member; });
-  return found;
-}
-
 }  // namespace
 
 std::vector<std::int32_t> held_in_joined_lists(const Tape& tape, const Frames& frames) {
@@ -57,7 +51,7 @@ std::vector<std::int32_t> held_in_joined_lists(const Tape& tape, const Frames& f
     const auto known = next.find({call.scope, name});
     for_each_value(call, [&](ValueId id) {
       std::int32_t end = bound;
-      if (!handed_in && known != next.end() && !has_member(tape.calls[static_cast<std::size_t>(known->second)], id))
+      if (!handed_in && known != next.end() && !reads_value(tape.calls[static_cast<std::size_t>(known->second)], id))
         end = std::min(end, frames.before_mention(call.scope, frames.line_of(call.scope, at),
                                                   frames.line_of(call.scope, known->second), name));
       auto& held = until[static_cast<std::size_t>(id.index)];

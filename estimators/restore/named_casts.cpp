@@ -131,9 +131,7 @@ class NamedCasts {
     while (true) {
       std::size_t first = none, readers = 0;
       for (const std::size_t i : c.inside) {
-        bool reads = false;
-        for_each_value(tape_.calls[i], [&](ValueId id) { reads = reads || id == c.given; });
-        if (!reads) continue;
+        if (!reads_value(tape_.calls[i], c.given)) continue;
         first = std::min(first, i);
         ++readers;
       }

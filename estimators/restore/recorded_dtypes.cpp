@@ -33,7 +33,7 @@ bool is_fp32(const Arg& a) {
 
 void follow_recorded_dtypes(Tape& tape, Precision precision) {
   if (!is_amp(precision)) return;
-  const DType half = precision == Precision::amp_bf16 ? DType::bfloat16 : DType::float16;
+  const DType half = half_of(precision);
   std::map<std::int32_t, DType> recorded;  // of results, by value
   std::size_t changed = 0;
   std::string first;

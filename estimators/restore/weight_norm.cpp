@@ -47,10 +47,8 @@ std::vector<std::size_t> products_of(const Tape& tape, std::size_t norm, const C
   std::vector<std::size_t> out;
   for (std::size_t i = norm + 2; i < tape.calls.size(); ++i) {
     const Call& call = tape.calls[i];
-    bool reads = false, shared = false;
-    for_each_value(call, [&](ValueId id) { reads = reads || id == length, shared = shared || id == quotient; });
-    if (reads) return {};
-    if (!shared) continue;
+    if (reads_value(call, length)) return {};
+    if (!reads_value(call, quotient)) continue;
     if (call.op != "aten::mul.Tensor" || value_at(call, 0) != v || value_at(call, 1) != quotient) return {};
     out.push_back(i);
   }

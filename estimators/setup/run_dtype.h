@@ -11,4 +11,9 @@ Precision dtype_of_run(const TrainingSetup& setup);
 /// Under torch.autocast.
 inline bool is_amp(Precision p) { return p == Precision::amp_bf16 || p == Precision::amp_fp16; }
 
+/// bfloat16 or float16, whichever the precision computes in.
+inline DType half_of(Precision p) {
+  return p == Precision::amp_bf16 || p == Precision::bf16 ? DType::bfloat16 : DType::float16;
+}
+
 }  // namespace memplan

@@ -27,6 +27,13 @@ void for_each_value(const Call& call, F&& f) {
   for (const auto& [name, arg] : call.kwargs) for_each_value(arg, f);
 }
 
+/// Whether one of the call's arguments is the value.
+inline bool reads_value(const Call& call, ValueId value) {
+  bool found = false;
+  for_each_value(call, [&](ValueId id) { found = found || id == value; });
+  return found;
+}
+
 /// The value that is a call's argument; invalid where there is none, or something else.
 inline ValueId value_at(const Call& call, std::size_t i) {
   const auto* id = i < call.args.size() ? std::get_if<ValueId>(&call.args[i].value) : nullptr;

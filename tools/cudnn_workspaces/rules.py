@@ -5,8 +5,8 @@
     python rules.py 9.19.0 ../../data/cudnn/rules.txt 90:2:2d.q:2d.h100 90:3:3d.q:3d.h100 90:near:near.q:near.h100 80:2:2d.q:2d.a100 …
 
 Needs numpy and scikit-learn. Several files of one architecture and number of dimensions are taken together. The same input gives the same file.
-The kinds, the tables of copies, constants and tiles, and the order of the features are those of
-estimators/runtime/torch/aten/cudnn_rule_sizes.cpp and cudnn_rules.cpp.
+The kinds, the tables of copies, constants and tiles, and the order of the features are those of cudnn_rule_sizes.cpp, cudnn_copies.cpp,
+cudnn_engine_tables.cpp, cudnn_persistent.cpp and cudnn_rules.cpp in estimators/runtime/torch/aten.
 """
 import collections
 import sys

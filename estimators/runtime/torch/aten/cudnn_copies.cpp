@@ -51,37 +51,33 @@ constexpr std::array<CopyKind, copy_kinds> kinds{{
 constexpr std::int64_t alignment = 16;        ///< copies begin at multiples of it, so so much is added
 constexpr std::int64_t groups_at_a_time = 8;  ///< unless Grouping::widened
 
-bool is_input(ConvPass pass, ConvPass result) { return pass != result; }
-
-/// Whether groups are cut out of the input or the result, which has so many positions. Of a single image, or of single
-/// pixels with the channels last, a group is in one piece; what becomes planes is copied for that, or not at all.
-bool cut_out(const CopyKind& kind, const Sizes& s, std::int64_t positions) {
-  const bool planes = !kind.channels_last && s.channels_last;
-  return kind.grouping == few_at_a_time && s.groups > 1 && !planes &&
-         (s.batch > 1 || (s.channels_last && positions > 1));
-}
-
 struct Copied {
   bool in, weight, out;
 };
 
-/// A layout is changed where it makes a difference: of planes, a group's channels of the result count, and all channels
-/// of what the pass reads.
+/// Groups are cut out of the input and the result. Of a single image, or of single pixels with the channels last, a
+/// group is in one piece; what becomes planes is copied for that, or not at all. A layout is changed where it makes a
+/// difference: of planes, a group's channels of the result count, and all channels of what the pass reads.
 Copied copied(const CopyKind& kind, const Copies& c, const Sizes& s) {
   if (kind.grouping == in_place) return {false, false, false};
   const bool other_layout = s.channels_last != kind.channels_last, planes = other_layout && s.channels_last;
-  const auto seen = [&](std::int64_t all, std::int64_t group, ConvPass result) {
-    return planes && is_input(s.pass, result) ? all : group;
+  const auto cut_out = [&](std::int64_t positions) {
+    return kind.grouping == few_at_a_time && s.groups > 1 && !planes &&
+           (s.batch > 1 || (s.channels_last && positions > 1));
   };
-  const auto always = [&](ConvPass result) { return kind.always == Always::inputs && is_input(s.pass, result); };
+  // `result`: the pass that makes the tensor, which the others read.
+  const auto seen = [&](std::int64_t all, std::int64_t group, ConvPass result) {
+    return planes && s.pass != result ? all : group;
+  };
+  const auto always = [&](ConvPass result) { return kind.always == Always::inputs && s.pass != result; };
   Copied out{};
-  out.in = c.channels != s.group_channels || cut_out(kind, s, s.in) ||
+  out.in = c.channels != s.group_channels || cut_out(s.in) ||
            (other_layout && s.in > 1 && seen(s.channels, s.group_channels, ConvPass::data_gradient) > 1) ||
            always(ConvPass::data_gradient);
   out.weight = c.channels != s.group_channels || c.outputs != s.group_outputs ||
                (other_layout && s.kernel > 1 && (planes ? s.channels : s.group_channels) > 1) ||
                always(ConvPass::weight_gradient) || kind.always == Always::weight;
-  out.out = c.outputs != s.group_outputs || cut_out(kind, s, s.out) ||
+  out.out = c.outputs != s.group_outputs || cut_out(s.out) ||
             (other_layout && s.out > 1 && seen(s.outputs, s.group_outputs, ConvPass::forward) > 1) ||
             always(ConvPass::forward);
   return out;

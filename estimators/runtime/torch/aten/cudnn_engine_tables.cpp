@@ -1,5 +1,6 @@
 #include "estimators/runtime/torch/aten/cudnn_engine_tables.h"
 
+#include <algorithm>
 #include <array>
 
 namespace memplan::cudnn_rules {
@@ -13,7 +14,7 @@ constexpr std::int64_t tile_entry = 4, tile_columns = 128;
 
 /// Winograd's engine without fusion: the weight, the weight transformed to 4 x 4, and a value for each channel of the
 /// result.
-std::int64_t winograd(const Sizes& s) {
+std::int64_t winograd(std::int64_t /*side*/, const Copies& /*c*/, const Sizes& s) {
   const bool forward = s.pass == ConvPass::forward;
   const std::int64_t from = forward ? s.group_channels : s.group_outputs;
   const std::int64_t to = forward ? s.group_outputs : s.group_channels;
@@ -22,16 +23,18 @@ std::int64_t winograd(const Sizes& s) {
 }
 
 /// An offset into the image for each element of an output's weight.
-std::int64_t offsets(const Sizes& s) { return product({4, s.group_channels, s.kernel}); }
+std::int64_t offsets(std::int64_t /*side*/, const Copies& /*c*/, const Sizes& s) {
+  return product({4, s.group_channels, s.kernel});
+}
 
 /// An entry for each tile of the weight's gradient.
-std::int64_t tile_table(const Sizes& s) {
+std::int64_t tile_table(std::int64_t /*side*/, const Copies& /*c*/, const Sizes& s) {
   return product({8, pieces(s.group_outputs, 32), pieces(checked_mul(s.group_channels, s.kernel), 32)});
 }
 
 /// For each row of the result the positions of the kernel and one more, and for each tile of the weight's gradient the
 /// positions of the kernel.
-std::int64_t row_table(std::int64_t side, const Sizes& s) {
+std::int64_t row_table(std::int64_t side, const Copies& /*c*/, const Sizes& s) {
   const std::int64_t tiles =
       checked_mul(pieces(s.group_outputs, side), pieces(checked_mul(s.group_channels, s.kernel), tile_columns));
   const std::int64_t rows = product({position_entry, checked_add(s.kernel, 1), s.out_rows});
@@ -39,7 +42,7 @@ std::int64_t row_table(std::int64_t side, const Sizes& s) {
 }
 
 /// The positions of the result, and an entry for each of its tiles.
-std::int64_t result_table(std::int64_t side, const Sizes& s) {
+std::int64_t result_table(std::int64_t side, const Copies& /*c*/, const Sizes& s) {
   const std::int64_t tiles =
       checked_mul(pieces(checked_mul(s.batch, s.out), tile_columns), pieces(s.group_outputs, side));
   return checked_add(checked_add(position_bytes(0, s), table_head), checked_mul(tile_entry, tiles));
@@ -52,21 +55,28 @@ std::int64_t half_sums(std::int64_t side, const Copies& c, const Sizes& s) {
   return checked_add(checked_add(product({c.outputs, c.channels, s.kernel, s.element}), 127), counters);
 }
 
+struct OwnTable {
+  char letter;
+  int sizes;                          ///< of tiles, rows of a kind's name
+  std::array<std::int64_t, 2> sides;  ///< of these tiles
+  std::int64_t (*of_group)(std::int64_t side, const Copies& c, const Sizes& s);
+};
+constexpr std::array own{
+    OwnTable{'W', 1, {}, winograd},           OwnTable{'H', 1, {}, offsets},
+    OwnTable{'V', 1, {}, tile_table},         OwnTable{'E', 2, {64, 32}, row_table},
+    OwnTable{'I', 2, {64, 32}, result_table}, OwnTable{'A', 2, {64, 128}, half_sums},
+};
+
+const OwnTable* table_of(char letter) {
+  const auto it = std::ranges::find(own, letter, &OwnTable::letter);
+  return it == own.end() ? nullptr : &*it;
+}
+
 }  // namespace
 
 int own_tables(char letter) {
-  switch (letter) {
-    case 'A':
-    case 'E':
-    case 'I':
-      return 2;
-    case 'H':
-    case 'V':
-    case 'W':
-      return 1;
-    default:
-      return 0;
-  }
+  const OwnTable* table = table_of(letter);
+  return table ? table->sizes : 0;
 }
 
 std::int64_t position_bytes(std::int64_t head_lines, const Sizes& s) {
@@ -75,21 +85,9 @@ std::int64_t position_bytes(std::int64_t head_lines, const Sizes& s) {
 }
 
 std::int64_t own_table_bytes(char letter, int row, const Copies& c, const Sizes& s) {
-  const std::int64_t side = row == 0 ? 64 : letter == 'A' ? 128 : 32;
-  std::int64_t of_group = 0;
-  if (letter == 'W')
-    of_group = winograd(s);
-  else if (letter == 'H')
-    of_group = offsets(s);
-  else if (letter == 'V')
-    of_group = tile_table(s);
-  else if (letter == 'E')
-    of_group = row_table(side, s);
-  else if (letter == 'I')
-    of_group = result_table(side, s);
-  else
-    of_group = half_sums(side, c, s);
-  return checked_mul(s.groups > 1 ? rounded_up(of_group, table_alignment) : of_group, c.groups);
+  const OwnTable& table = *table_of(letter);
+  const std::int64_t bytes = table.of_group(table.sides[static_cast<std::size_t>(row)], c, s);
+  return checked_mul(s.groups > 1 ? rounded_up(bytes, table_alignment) : bytes, c.groups);
 }
 
 }  // namespace memplan::cudnn_rules

@@ -14,7 +14,8 @@ int own_tables(char letter);
 std::int64_t position_bytes(std::int64_t head_lines, const Sizes& sizes);
 
 /// What the engine has behind its copies, for all groups that are at work at once. The formulas give what cuDNN 9.19
-/// says for seven cards; `row` is that of the kind's name (rule_sizes.h).
+/// says for seven cards. `letter` and `row` are those of the kind's name (cudnn_rule_sizes.h); own_tables(letter) is
+/// above `row`.
 std::int64_t own_table_bytes(char letter, int row, const Copies& copies, const Sizes& sizes);
 
 }  // namespace memplan::cudnn_rules

@@ -196,23 +196,6 @@ const RuleNode& leaf_of(const RuleTree& tree, const std::vector<double>& feature
   return *node;
 }
 
-struct Found {
-  std::shared_ptr<const RuleTree> tree;
-  const RuleNode* leaf;
-  bool own_card;  ///< false: the tree is that of another architecture
-};
-
-/// None where there is no tree, or the convolution has no elements.
-std::optional<Found> leaf_for(const ConvProblem& p, const Sizes& sizes, int sm, bool near_table) {
-  const int dimensions = static_cast<int>(p.input.size()) - 2;
-  Key key{sm, near_table ? near_a_table : dimensions, static_cast<int>(sizes.pass), p.dtype == DType::float32 ? 0 : 1};
-  auto tree = tree_for(key);
-  if (!tree || p.input.product() == 0 || p.output.product() == 0 || p.weight.product() == 0) return std::nullopt;
-  if (sizes.group_channels < 1 || sizes.group_outputs < 1) return std::nullopt;
-  const RuleNode* leaf = &leaf_of(*tree, features_of(p, sizes));
-  return Found{std::move(tree), leaf, key[0] == sm};
-}
-
 const Kind& kind_at(std::int64_t row) { return all_kinds().at(static_cast<std::size_t>(row)); }
 
 }  // namespace
@@ -221,12 +204,15 @@ const Kind& kind_at(std::int64_t row) { return all_kinds().at(static_cast<std::s
 
 std::optional<RuledWorkspace> ruled_workspace(const ConvProblem& p, ConvPass pass, int sm, bool near_table) {
   using namespace cudnn_rules;
+  const int dimensions = near_table ? near_a_table : static_cast<int>(p.input.size()) - 2;
+  Key key{sm, dimensions, static_cast<int>(pass), p.dtype == DType::float32 ? 0 : 1};
+  const auto tree = tree_for(key);
+  if (!tree || p.input.product() == 0 || p.output.product() == 0 || p.weight.product() == 0) return std::nullopt;
   const Sizes sizes = sizes_of(p, pass);
-  const auto found = leaf_for(p, sizes, sm, near_table);
-  if (!found) return std::nullopt;
-  const RuleNode& leaf = *found->leaf;
+  if (sizes.group_channels < 1 || sizes.group_outputs < 1) return std::nullopt;
+  const RuleNode& leaf = leaf_of(*tree, features_of(p, sizes));
   // Where the leaf knows of no engine and there is one all the same, it is one of those around.
-  const Choices& around = found->tree->lists.at(leaf.list);
+  const Choices& around = tree->lists.at(leaf.list);
   Choice usual{leaf.limit, leaf.amount, leaf.amount};
   if (kind_at(usual.kind).letter == 'N') {
     const auto other =
@@ -246,7 +232,7 @@ std::optional<RuledWorkspace> ruled_workspace(const ConvProblem& p, ConvPass pas
   out.most = std::max(out.usual, std::min(out.most, Bytes(seldom_more_than(sizes))));
   // Which table stands behind copies is told least of all.
   if (out.most > Bytes()) out.most = out.most + Bytes(largest_table());
-  out.own_card = found->own_card;
+  out.own_card = key[0] == sm;
   return out;
 }
 

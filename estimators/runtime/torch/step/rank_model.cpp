@@ -9,10 +9,6 @@
 
 namespace memplan {
 
-DType half_of(Precision p) {
-  return p == Precision::amp_bf16 || p == Precision::bf16 ? DType::bfloat16 : DType::float16;
-}
-
 DType converted(DType d, Precision p) {
   const bool pure = p == Precision::bf16 || p == Precision::fp16;
   return pure && is_floating(d) ? half_of(p) : d;

@@ -11,9 +11,6 @@
 
 namespace memplan {
 
-/// bfloat16 or float16, whichever the precision computes in.
-DType half_of(Precision precision);
-
 /// model.bfloat16() or model.half(): the dtype of a floating parameter, buffer or input of dtype `d` in the run.
 DType converted(DType d, Precision precision);
 
