@@ -11,8 +11,10 @@ using namespace memplan;
 using namespace memplan::test;
 using memplan::onnx_format::KnownSizes;
 using memplan::onnx_format::NextStages;
+using memplan::onnx_format::of_towers;
 using memplan::onnx_format::sizes_of_like_names;
 using memplan::onnx_format::stage_of;
+using memplan::onnx_format::usual_sizes;
 using Ops = std::vector<std::string>;
 using Sizes = std::vector<std::int64_t>;
 
@@ -349,6 +351,29 @@ TEST_CASE("sizes of parameters that no node reads") {
   CHECK_FALSE(sizes_of_like_names("other.mask_token", tokens));
   CHECK_FALSE(sizes_of_like_names("vision.layers.0.attn.k_proj.weight", known));
   CHECK_FALSE(sizes_of_like_names("dec.projection.weight", known));
+}
+
+TEST_CASE("a tower that an export did not call is as large as most of the file") {
+  const KnownSizes known{{"text.layers.0.attn.q_proj.weight", {8, 8}},
+                         {"text.layers.1.attn.q_proj.weight", {8, 8}},
+                         {"text.layers.0.norm.weight", {8}},
+                         {"text.layers.1.norm.weight", {8}},
+                         {"text.layers.0.up.weight", {32, 8}},
+                         {"text.layers.1.up.weight", {32, 8}},
+                         {"text.embed.weight", {1000, 8}}};
+  CHECK(usual_sizes("vision.blocks.0.attn.q_proj.weight", known) == Sizes{8, 8});  // the same last parts
+  CHECK(usual_sizes("vision.blocks.0.norm1.weight", known) == Sizes{8});
+  CHECK(usual_sizes("vision.blocks.0.qkv.bias", known) == Sizes{8});
+  const auto matrix = usual_sizes("vision.blocks.0.qkv.weight", known);  // (64 + 256) / 2 numbers, and a row
+  CHECK(matrix == Sizes{21, 8});
+  CHECK_FALSE(usual_sizes("vision.position", known));
+  CHECK_FALSE(usual_sizes("vision.blocks.0.qkv.weight", {}));
+  std::vector<std::string> lost{"text.shared.weight", "text.layers.0.extra.weight"};
+  for (int i = 0; i < 8; ++i) lost.push_back("vision.blocks." + std::to_string(i) + ".qkv.weight");
+  const std::vector<bool> towers = of_towers(lost, known);
+  CHECK_FALSE(towers[0]);  // may be another name of a tensor that the file has
+  CHECK_FALSE(towers[1]);
+  CHECK(std::all_of(towers.begin() + 2, towers.end(), [](bool of) { return of; }));
 }
 
 TEST_CASE("parameters of a stage that no node reads grow as the stages before it do") {

@@ -130,6 +130,7 @@ void Values::add_like_named(const std::vector<std::size_t>& lines, std::vector<s
   Bytes made;
   std::int64_t count = 0;
   std::string_view first;
+  std::vector<std::size_t> unlike;
   for (const std::size_t i : lines) {
     const SignatureLine& line = signature_.inputs[i];
     if (line.kind == "PARAMETER") tape_.exported.lost_parameters.emplace_back(line.target);
@@ -142,7 +143,10 @@ void Values::add_like_named(const std::vector<std::size_t>& lines, std::vector<s
     }
     if (!sizes && !read) sizes = sizes_of_like_names(line.target, known);
     if (!sizes) {
-      lost.emplace_back(line.target);
+      if (read)
+        lost.emplace_back(line.target);
+      else
+        unlike.push_back(i);
       continue;
     }
     const ValueKind kind = line.kind == "PARAMETER" ? ValueKind::parameter : ValueKind::buffer;
@@ -157,6 +161,38 @@ void Values::add_like_named(const std::vector<std::size_t>& lines, std::vector<s
                                 "('{}'{}); they are taken to be as large as those with like names",
                                 count, first, count > 1 ? " …" : ""),
                     Evidence::told_by_name, Effect{made, made});
+  add_guessed(unlike, dtype, known, lost);
+}
+
+/// Makes those of towers that were not called as large as most parameters of their kind are: nothing would be further
+/// off. They may be as small as nothing, or as large as the largest of the file.
+void Values::add_guessed(const std::vector<std::size_t>& lines, DType dtype, const KnownSizes& known,
+                         std::vector<std::string>& lost) {
+  Bytes made;
+  std::vector<std::string> unlike, guessed;
+  for (const std::size_t i : lines) unlike.emplace_back(signature_.inputs[i].target);
+  const std::vector<bool> of_tower = of_towers(unlike, known);
+  for (std::size_t j = 0; j < lines.size(); ++j) {
+    const SignatureLine& line = signature_.inputs[lines[j]];
+    const auto sizes = of_tower[j] ? usual_sizes(line.target, known) : std::nullopt;
+    if (!sizes) {
+      lost.emplace_back(line.target);
+      continue;
+    }
+    const ValueKind kind = line.kind == "PARAMETER" ? ValueKind::parameter : ValueKind::buffer;
+    position_[add(kind, std::string(line.target), dtype, *sizes).index] = lines[j];
+    made += bytes_of(dtype, *sizes);
+    guessed.emplace_back(line.target);
+  }
+  if (guessed.empty()) return;
+  Effect off = bound_of(guessed);
+  off.above = off.above - made;
+  off.below += made;
+  note_parameters(tape_,
+                  fmt::format("{} parameters of the module are not in the file, because no node reads them ('{}'{}), "
+                              "and none has a like name; they are taken to be as large as most of their kind",
+                              guessed.size(), guessed.front(), guessed.size() > 1 ? " …" : ""),
+                  Evidence::assumed, off);
 }
 
 /// By leaf: the small buffers that have it, where all are of one size and type; else -1. An optimizer keeps one of

@@ -51,6 +51,17 @@ std::optional<Sizes> common(const KnownSizes& known, Accept&& accept) {
   return found ? std::optional(*found) : std::nullopt;
 }
 
+/// What most parameters that `accept` takes are; of several as many the first in order.
+template <class Accept>
+std::optional<Sizes> most_frequent(const KnownSizes& known, Accept&& accept) {
+  std::map<Sizes, std::int64_t> counts;
+  for (const auto& [path, sizes] : known)
+    if (accept(std::string_view(path), sizes)) ++counts[sizes];
+  const auto most =
+      std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == counts.end() ? std::nullopt : std::optional(most->first);
+}
+
 bool is_norm(std::string_view path) {
   std::string module(head(path, 1));
   std::ranges::transform(module, module.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -150,6 +161,46 @@ std::optional<Sizes> sizes_of_like_names(std::string_view path, const KnownSizes
       return path.ends_with("bias") ? Sizes{width->front()} : Sizes{width->front(), width->front()};
   }
   return std::nullopt;
+}
+
+std::optional<Sizes> usual_sizes(std::string_view path, const KnownSizes& known) {
+  const std::string_view end = tail(path, 2), leaf = tail(path, 1);
+  if (!end.empty())
+    if (auto s = most_frequent(known, [&](std::string_view p, const Sizes&) { return tail(p, 2) == end; })) return s;
+  const auto width = most_frequent(known, [](std::string_view, const Sizes& s) { return s.size() == 1; });
+  if (!width || width->front() < 1) return std::nullopt;
+  if (is_norm(path) || leaf == "bias") return width;
+  if (leaf != "weight") return std::nullopt;
+  std::map<Sizes, std::int64_t> matrices;
+  for (const auto& [p, s] : known)
+    if (s.size() == 2 && p.ends_with(".weight")) ++matrices[s];
+  double sum = 0, count = 0;
+  for (const auto& [s, times] : matrices) {
+    if (times < 2) continue;  // of one layer alone: embeddings, heads
+    sum += static_cast<double>(s[0]) * static_cast<double>(s[1]) * static_cast<double>(times);
+    count += static_cast<double>(times);
+  }
+  if (count == 0) return std::nullopt;
+  return Sizes{static_cast<std::int64_t>(sum / count / static_cast<double>(width->front())) + 1, width->front()};
+}
+
+std::vector<bool> of_towers(const std::vector<std::string>& lost, const KnownSizes& known) {
+  constexpr std::int64_t fewest = 8;
+  std::map<std::string, std::int64_t, std::less<>> counts;
+  std::vector<std::string> roots;
+  for (const std::string& path : lost) {
+    std::string root;
+    for (std::size_t end = path.find('.'); end != path.npos; end = path.find('.', end + 1)) {
+      root = path.substr(0, end + 1);
+      const auto inside = known.lower_bound(root);
+      if (inside == known.end() || !inside->first.starts_with(root)) break;
+      root.clear();
+    }
+    ++counts[roots.emplace_back(root)];
+  }
+  std::vector<bool> out;
+  for (const std::string& root : roots) out.push_back(!root.empty() && counts[root] >= fewest);
+  return out;
 }
 
 }  // namespace memplan::onnx_format

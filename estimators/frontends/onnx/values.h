@@ -11,6 +11,7 @@
 
 #include "estimators/frontends/onnx/inferred.h"
 #include "estimators/frontends/onnx/signature.h"
+#include "estimators/frontends/onnx/unread_sizes.h"
 #include "estimators/graph/dims.h"
 #include "estimators/graph/graph.h"
 #include "estimators/tape/tape.h"
@@ -102,6 +103,8 @@ class Values {
   std::optional<std::vector<std::int64_t>> sizes_of_stored(std::string_view name) const;
   bool runs(const std::string& stage) const;
   void add_like_named(const std::vector<std::size_t>& lines, std::vector<std::string>& lost);
+  void add_guessed(const std::vector<std::size_t>& lines, DType dtype, const KnownSizes& known,
+                   std::vector<std::string>& lost);
   Effect bound_of(const std::vector<std::string>& lost) const;
   void note_resized();
   ValueId add_initializer(GraphValueId id, const StoredTensor& tensor, ValueKind kind, std::string name);
