@@ -127,9 +127,29 @@ TEST_CASE("persistent engines' split and shared tiles have the sizes that cuDNN 
   CHECK(bytes("Y3.7", 6, convolution(weight, 2, false, 512, 32, 1, 1, 4, 4, 1)) == 1714384);
 }
 
+// Answers of cuDNN 9.19 for an H100.
+TEST_CASE("clusters that share the last wave's tiles have the sizes that cuDNN says") {
+  CHECK(bytes("P0.0", 0, convolution(weight, 4, true, 35, 1024, 64, 1, 2916, 1, 2916)) == 1048767);
+  CHECK(bytes("P0.0", 0, convolution(weight, 4, true, 88, 512, 599, 1, 5929, 15, 1521)) ==
+        339667347);  // nothing shared
+  CHECK(bytes("P0.0", 0, convolution(forward, 2, true, 4, 594, 388, 1, 262144, 1, 262144)) == 2081893971);
+  CHECK(bytes("P0.1", 0, convolution(weight, 2, false, 3, 319, 1024, 1, 67081, 9, 16900)) == 239576147);
+  CHECK(bytes("P0.24", 0, convolution(data, 4, false, 4, 160, 858, 1, 64, 9, 64)) == 7046863);
+  CHECK(bytes("P0.25", 0, convolution(data, 2, false, 4, 768, 896, 1, 6272, 1, 6272)) == 84541651);
+  CHECK(bytes("Q0.0", 0, convolution(data, 4, true, 4, 516, 222, 1, 12544, 4, 12321)) == 46007955);  // a counter
+  CHECK(bytes("Q0.2", 0, convolution(weight, 2, false, 11, 80, 256, 1, 256, 9, 256)) == 2261008);    // not even that
+  // bfloat16 shares from eight times as many steps on
+  Sizes s = convolution(forward, 2, false, 2, 734, 512, 1, 1230, 9, 1230);
+  s.bfloat16 = true;
+  CHECK(bytes("P0.1", 0, s) == 13971923);
+  s = convolution(forward, 2, false, 1, 316, 320, 1, 50176, 1, 12544);
+  s.bfloat16 = true;
+  CHECK(bytes("P0.0", 0, s) == 40345747);
+}
+
 TEST_CASE("a kind that no table has is refused") {
-  for (const char* text :
-       {"", "C15.0", "C0.8", "T0.8", "U0.19", "G3.19", "X9.0", "Y0.16", "V0.1", "E8.2", "Cx", "C0.", "C-1.0"})
+  for (const char* text : {"", "C15.0", "C0.8", "T0.8", "U0.19", "G3.19", "X9.0", "Y0.16", "P14.0", "Q0.64", "V0.1",
+                           "E8.2", "Cx", "C0.", "C-1.0"})
     CHECK_THROWS(kind_of(text));
 }
 

@@ -1,12 +1,12 @@
 """Random convolutions to ask cuDNN about, as lines of numbers that emulated_gpu/cudnn_convolutions.cpp takes.
 
     python draw.py SEED COUNT DIMENSIONS > questions        DIMENSIONS: 1, 2 or 3; those of one are images of height 1
-    python draw.py SEED COUNT near > questions              those of data/cudnn/workspaces.txt on other images
+    python draw.py SEED COUNT near [0] > questions          those of data/cudnn/workspaces.txt on other images; 0: none has its channels last
 
 Each is asked for one pass, type and layout, half of them in float32. data/cudnn/rules.txt was learnt from 1,500,000 of seed 201 with two
-dimensions, 300,000 of seed 202 with one (in the same file), 300,000 of seed 203 with three; for the T4, RTX 3060, L4 and H100 from
-1,000,000 more of seed 301 with two dimensions, for the first three of these from 1,000,000 of seed 302 as well; and from 400,000 near the
-table of seed 401 and 400,000 of seed 402.
+dimensions, 300,000 of seed 202 with one (in the same file), 300,000 of seed 203 with three; for the T4, RTX 3060, L4 and H100 from 1,000,000 more of
+seed 301 with two dimensions, for the H100 from 1,000,000 of seed 302 and 300,000 of seed 303 with three as well; and from 2,000,000 near the table:
+400,000 each of seeds 401 to 404, and of seed 405 with no channels last.
 """
 import math
 import os
@@ -122,7 +122,8 @@ def main():
         if not numbers:
             continue
         made += 1
-        print(r.randrange(3), r.choice((0, 0, 2, 9)), r.randrange(2), 0, *numbers)
+        op, dtype, layout = r.randrange(3), r.choice((0, 0, 2, 9)), r.randrange(2)
+        print(op, dtype, layout if len(sys.argv) < 5 else int(sys.argv[4]), 0, *numbers)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@
 #include "estimators/runtime/torch/aten/cudnn_copies.h"
 #include "estimators/runtime/torch/aten/cudnn_engine_tables.h"
 #include "estimators/runtime/torch/aten/cudnn_persistent.h"
+#include "estimators/runtime/torch/aten/cudnn_stream_k.h"
 
 namespace memplan::cudnn_rules {
 
@@ -18,6 +19,12 @@ namespace {
 
 /// Rows of the table: of persistent engines, whose kinds name a tile in place of a row.
 constexpr int persistent_copies(std::int64_t element) { return element == 4 ? 7 : 0; }
+
+/// How many tiles persistent engines of this letter have; 0: the letter is none of theirs.
+constexpr int tiles_of_engines(char letter) {
+  if (letter == 'X' || letter == 'Y') return persistent_tiles;
+  return letter == 'P' || letter == 'Q' ? stream_k_tiles : 0;
+}
 
 /// Bytes of tables that engines put behind the copies, for each group at work.
 constexpr std::array<std::int64_t, 5> constants{0, 131, 128, 159, 131 + 2359416};
@@ -109,6 +116,9 @@ int details_of(char letter) {
     case 'X':
     case 'Y':
       return persistent_clusters;
+    case 'P':
+    case 'Q':
+      return stream_k_clusters;
     default:
       return std::max(1, own_tables(letter));
   }
@@ -138,6 +148,7 @@ Sizes sizes_of(const ConvProblem& p, ConvPass pass) {
   }
   s.out_rows = p.output[2];
   s.element = p.dtype == DType::float32 ? 4 : 2;
+  s.bfloat16 = p.dtype == DType::bfloat16;
   s.pass = pass;
   s.channels_last = p.channels_last;
   return s;
@@ -151,8 +162,7 @@ Kind kind_of(std::string_view text) {
   const auto dot = text.find('.');
   if (!text.empty()) out.copy = small_number(text.substr(0, dot));
   if (dot != text.npos) out.detail = small_number(text.substr(dot + 1));
-  const bool persistent = out.letter == 'X' || out.letter == 'Y';
-  const int copies = persistent ? persistent_tiles : copy_kinds;
+  const int tiles = tiles_of_engines(out.letter), copies = tiles > 0 ? tiles : copy_kinds;
   if (out.copy < 0 || out.copy >= copies || out.detail < 0 || out.detail >= details_of(out.letter))
     fail(ErrorKind::internal, "data/cudnn/rules.txt: no such kind");
   return out;
@@ -177,13 +187,15 @@ std::int64_t bytes_of_kind(const Kind& kind, std::int64_t amount, const Sizes& s
   if (kind.letter == 'K') return roughly(amount, 1);
   if (kind.letter == 'O') return roughly(amount, tensors(s));
   if (kind.letter == 'J') return product({8, accumulator, s.kernel, s.batch, rounded_up(s.channels, 32)});
-  const bool persistent = kind.letter == 'X' || kind.letter == 'Y';
+  const bool persistent = tiles_of_engines(kind.letter) > 0;
   const Copies c = copies_of(persistent ? persistent_copies(s.element) : kind.copy, s);
   const std::int64_t sums = product({c.outputs, c.channels, s.kernel, c.groups, accumulator});
   if (kind.letter == 'R') return checked_add(c.bytes, roughly(amount, static_cast<double>(sums)));
   const std::int64_t copied = checked_add(c.bytes, c.aligned);
   if (kind.letter == 'D') return checked_add(copied, amount);
   if (own_tables(kind.letter) > 0) return checked_add(copied, own_table_bytes(kind.letter, kind.detail, c, s));
+  if (kind.letter == 'P' || kind.letter == 'Q')
+    return checked_add(copied, stream_k_bytes({kind.copy, kind.detail, kind.letter == 'P'}, s));
   if (persistent) return checked_add(copied, persistent_bytes({kind.copy, kind.detail, kind.letter == 'X'}, amount, s));
   if (kind.letter == 'C')
     return checked_add(copied,

@@ -19,6 +19,7 @@ struct Sizes {
   std::int64_t sides;                          ///< the sum of the input's spatial sizes
   std::int64_t out_rows;                       ///< the first spatial size of the result
   std::int64_t element;                        ///< bytes
+  bool bfloat16;
   ConvPass pass;
   bool channels_last;
 };
@@ -42,6 +43,8 @@ Sizes sizes_of(const ConvProblem& problem, ConvPass pass);
 ///     D  copies, and `amount` bytes, whatever the convolution
 ///     X  copies, and the tiles that the blocks of a persistent engine share (cudnn_persistent.h)
 ///     Y  copies, and `amount` partial sums of each tile of a persistent engine
+///     P  copies, and the tiles that the clusters of one of Hopper's engines share (cudnn_stream_k.h)
+///     Q  the same engines where nothing is shared
 ///
 /// Of the others only the rough size is known, and `amount` is in eighths of a power of two: R is copies and so many
 /// times the weight in fp32, K is bytes, O is so many times the three tensors.

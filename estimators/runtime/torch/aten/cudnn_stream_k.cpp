@@ -1,0 +1,96 @@
+#include "estimators/runtime/torch/aten/cudnn_stream_k.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "estimators/base/error.h"
+
+namespace memplan::cudnn_rules {
+
+namespace {
+
+/// Rows and columns.
+constexpr std::array<std::pair<std::int64_t, std::int64_t>, stream_k_tiles> tile_shapes{{{128, 128},
+                                                                                         {128, 64},
+                                                                                         {128, 32},
+                                                                                         {256, 128},
+                                                                                         {256, 64},
+                                                                                         {64, 64},
+                                                                                         {128, 256},
+                                                                                         {64, 128},
+                                                                                         {64, 32},
+                                                                                         {64, 256},
+                                                                                         {256, 32},
+                                                                                         {64, 192},
+                                                                                         {128, 192},
+                                                                                         {256, 96}}};
+
+constexpr std::int64_t at_once = 18;          ///< blocks of a wave, whatever the card: those of one part of the chip
+constexpr std::int64_t depth_bytes = 128;     ///< of a matrix product's depth that a tile takes at a time
+constexpr std::int64_t channel_bytes = 16;    ///< channels are padded to so many
+constexpr std::int64_t barriers = 32;         ///< bytes before those of the tiles
+constexpr std::int64_t slack = 127;           ///< for the address of what follows the copies
+constexpr std::int64_t waves_by_counter = 2;  ///< more take their tiles by a counter
+constexpr std::int64_t odd_from = 6;          ///< fewer parts than most are even up to here
+
+struct Product {
+  std::int64_t clusters;  ///< of tiles
+  std::int64_t steps;     ///< of each tile's depth
+};
+
+Product product_of(std::int64_t rows, std::int64_t columns, std::int64_t high, std::int64_t wide, const Sizes& s) {
+  const std::int64_t channel = channel_bytes / s.element, depth = depth_bytes / s.element;
+  const std::int64_t c = rounded_up(s.group_channels, channel), k = rounded_up(s.group_outputs, channel);
+  std::int64_t m = s.group_outputs, n = c, steps = 0;
+  if (s.pass == ConvPass::forward)
+    m = checked_mul(s.batch, s.out), n = k, steps = checked_mul(s.kernel, pieces(c, depth));
+  else if (s.pass == ConvPass::data_gradient)
+    m = checked_mul(s.batch, s.in), steps = checked_mul(s.kernel, pieces(k, depth));
+  else
+    steps = pieces(checked_mul(s.batch, s.out), depth);
+  n = checked_mul(pieces(n, columns), s.pass == ConvPass::weight_gradient ? s.kernel : 1);
+  return {checked_mul(pieces(pieces(m, rows), high), pieces(n, wide)), steps};
+}
+
+/// Steps that make a part worth sharing: more of bfloat16, and of small tiles.
+std::int64_t steps_worth_sharing(std::int64_t tile, const Sizes& s) {
+  constexpr std::int64_t whole = 128 * 128;
+  const std::int64_t of_type = s.element == 4 ? 8 : s.bfloat16 ? 32 : 4;
+  return of_type * (4 + (tile < whole ? 1 : 0) + (tile < whole / 2 ? 1 : 0)) / 4;
+}
+
+/// Into how many parts each of `tiles` is split, if `most` blocks can work at one.
+std::int64_t parts_of(std::int64_t most, std::int64_t steps, std::int64_t fewest) {
+  std::int64_t parts = std::min(most, steps / fewest);
+  if (parts < most && parts < odd_from && parts % 2 == 1) --parts;
+  if (parts < 2) return 1;
+  return pieces(steps, pieces(steps, parts));
+}
+
+/// Sums of pairs until one is left: of 9 parts 5 + 3 + 2 + 1.
+std::int64_t pair_sums(std::int64_t parts) {
+  std::int64_t out = 0;
+  while (parts > 1) out += parts = pieces(parts, 2);
+  return out;
+}
+
+}  // namespace
+
+std::int64_t stream_k_bytes(const StreamKEngine& engine, const Sizes& sizes) {
+  const auto [rows, columns] = tile_shapes[static_cast<std::size_t>(engine.tile)];
+  const std::int64_t high = engine.cluster / 8 + 1, wide = engine.cluster % 8 + 1;
+  const Product p = product_of(rows, columns, high, wide, sizes);
+  const std::int64_t wave = std::max<std::int64_t>(at_once / (high * wide), 1);  // clusters
+  const std::int64_t last = p.clusters % wave, tiles = last * high * wide;
+  std::int64_t bytes = p.clusters > waves_by_counter * wave ? accumulator : 0;
+  if (engine.shared && last > 0 && 2 * last <= wave) {
+    const std::int64_t parts =
+        parts_of(wave * high * wide / tiles, p.steps, steps_worth_sharing(rows * columns, sizes));
+    if (parts > 1)
+      bytes += tiles * parts * rows * columns * accumulator + barriers + accumulator * tiles * pair_sums(parts);
+  }
+  return bytes > 0 ? bytes + slack : 0;
+}
+
+}  // namespace memplan::cudnn_rules
