@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 
 namespace memplan::onnx_format {
 
@@ -177,11 +178,13 @@ std::optional<Sizes> usual_sizes(std::string_view path, const KnownSizes& known)
   double sum = 0, count = 0;
   for (const auto& [s, times] : matrices) {
     if (times < 2) continue;  // of one layer alone: embeddings, heads
-    sum += static_cast<double>(s[0]) * static_cast<double>(s[1]) * static_cast<double>(times);
+    const double numbers = static_cast<double>(s[0]) * static_cast<double>(s[1]);
+    sum += std::log(std::max(numbers, 1.)) * static_cast<double>(times);
     count += static_cast<double>(times);
   }
   if (count == 0) return std::nullopt;
-  return Sizes{static_cast<std::int64_t>(sum / count / static_cast<double>(width->front())) + 1, width->front()};
+  const double rows = std::exp(sum / count) / static_cast<double>(width->front());
+  return Sizes{std::max<std::int64_t>(std::llround(rows), 1), width->front()};
 }
 
 std::vector<bool> of_towers(const std::vector<std::string>& lost, const KnownSizes& known) {

@@ -21,8 +21,8 @@ using KnownSizes = std::map<std::string, std::vector<std::int64_t>, std::less<>>
 std::optional<std::vector<std::int64_t>> sizes_of_like_names(std::string_view path, const KnownSizes& known);
 
 /// A guess where no rule tells: what most parameters are whose paths end in the same two parts ("q_proj.weight"); else
-/// a norm or a bias is as wide as most vectors of the file, and a matrix has as many numbers as its repeated ones have
-/// on average. None where the file has nothing of the kind.
+/// a norm or a bias is as wide as most vectors of the file, and a matrix has as many numbers as its repeated ones in
+/// the geometric mean: their scale is what is unknown. None where the file has nothing of the kind.
 std::optional<std::vector<std::int64_t>> usual_sizes(std::string_view path, const KnownSizes& known);
 
 /// Which of these parameters stand in a tower that the export did not call: a module of which none is known and many
