@@ -26,13 +26,14 @@ constexpr std::array<std::pair<std::int64_t, std::int64_t>, stream_k_tiles> tile
                                                                                          {128, 192},
                                                                                          {256, 96}}};
 
-constexpr std::int64_t at_once = 18;          ///< blocks of a wave, whatever the card: those of one part of the chip
+/// Blocks of a wave, whatever the card: so many multiprocessors share a part of the chip.
+constexpr std::int64_t at_once = 18;
 constexpr std::int64_t depth_bytes = 128;     ///< of a matrix product's depth that a tile takes at a time
 constexpr std::int64_t channel_bytes = 16;    ///< channels are padded to so many
 constexpr std::int64_t barriers = 32;         ///< bytes before those of the tiles
 constexpr std::int64_t slack = 127;           ///< for the address of what follows the copies
 constexpr std::int64_t waves_by_counter = 2;  ///< more take their tiles by a counter
-constexpr std::int64_t odd_from = 6;          ///< fewer parts than most are even up to here
+constexpr std::int64_t odd_from = 6;          ///< parts: of fewer, unless they are the most, there is an even number
 
 struct Product {
   std::int64_t clusters;  ///< of tiles
