@@ -30,6 +30,7 @@ KINDS = (["Z"] + [f"C{c}.{k}" for c in range(12) for k in range(8)] + ["C14.5", 
          + [f"{way}{t}.{c}" for way in "XY" for t in range(len(PERSISTENT_TILES)) for c in range(len(CLUSTERS))]
          + [f"D{c}" for c in (0, 7, 1, 8, 2)] + ["W8", "V13", "V14", "E8.0", "E8.1", "I8.0", "I8.1", "H8", "H13", "A12.0", "A12.1", "J"]
          + [f"{way}{t}.{c}" for way in "PQ" for t in range(len(STREAM_K_TILES)) for c, (a, b) in enumerate(STREAM_K_CLUSTERS) if a * b <= AT_ONCE])
+NUMBERS = {name: i for i, name in enumerate(KINDS)}
 
 
 def up(a, b):
@@ -73,16 +74,25 @@ def copies(s, kind):
     return b, aligned, cp, kp, at_once, tables
 
 
+def matrix_product(s, c, k):
+    """Rows, columns, and for each position of the kernel (of the weight's gradient) how often, of the product that a pass is."""
+    return np.choose(s.op, [s.n * s.o, s.n * s.i, k]), np.choose(s.op, [k, c, c]), np.where(s.op == 2, s.r, 1)
+
+
+def depth_steps(s):
+    """Steps of 128 bytes of a persistent engine through the depth of the product of one group."""
+    step = np.where(s.e == 4, 32, 64)
+    return np.choose(s.op, [s.r * (up(s.cg, step) // step), s.r * (up(s.kg, step) // step), up(s.n * s.o, step) // step])
+
+
 def persistent(s, tile, cluster, stream, split):
     """Bytes of an engine whose blocks stay on their multiprocessors (Blackwell): of split sums, or of tiles that blocks share (stream-K)."""
     (rows, columns), (high, wide) = PERSISTENT_TILES[tile], CLUSTERS[cluster]
     pairs = rows == 256 or (rows == 128 and high > 1)  # two blocks work at one tile
-    step = np.where(s.e == 4, 32, 64)
-    m = up(np.choose(s.op, [s.n * s.o, s.n * s.i, s.kg]), rows) // rows
-    n = np.choose(s.op, [up(s.kg, columns) // columns, up(s.cg, columns) // columns, up(s.cg, columns) // columns * s.r])
-    parts = np.choose(s.op, [s.r * (up(s.cg, step) // step), s.r * (up(s.kg, step) // step), up(s.n * s.o, step) // step])
+    m, n, times = matrix_product(s, s.cg, s.kg)
+    parts = depth_steps(s)
     high = high // 2 if pairs else high
-    tiles = up(m, high) * up(n, wide)
+    tiles = up(up(m, rows) // rows, high) * up(up(n, columns) // columns * times, wide)
     if not stream:
         at = np.minimum(split, parts)
         buffers, shared = np.where(at >= 4, at, np.where(at > 1, 1, 0)), np.where(at > 1, tiles, 0)
@@ -114,13 +124,10 @@ def stream_k(s, tile, cluster, shared):
     """Bytes of an engine of Hopper whose blocks stay on their multiprocessors: those that share the tiles of the last wave (stream-K), and a counter
     where there are more than two waves."""
     (rows, columns), (high, wide) = list(STREAM_K_TILES.values())[tile], STREAM_K_CLUSTERS[cluster]
-    step, multiple = np.where(s.e == 4, 32, 64), np.where(s.e == 4, 4, 8)
-    c, k = up(s.cg, multiple), up(s.kg, multiple)
-    m = np.choose(s.op, [s.n * s.o, s.n * s.i, s.kg])
-    n = up(np.choose(s.op, [k, c, c]), columns) // columns * np.where(s.op == 2, s.r, 1)
-    parts = np.choose(s.op, [s.r * (up(c, step) // step), s.r * (up(k, step) // step), up(s.n * s.o, step) // step])
+    m, n, times = matrix_product(s, s.cg, s.kg)
+    parts = depth_steps(s)
     wave = AT_ONCE // (high * wide)
-    clusters = up(up(m, rows) // rows, high) // high * (up(n, wide) // wide)
+    clusters = up(up(m, rows) // rows, high) // high * (up(up(n, columns) // columns * times, wide) // wide)
     last = clusters % wave
     tiles = last * high * wide
     # A part is worth sharing where it takes so many steps: more of bfloat16, and of small tiles.
@@ -159,11 +166,11 @@ def candidates(s, ws, knobs, made):
     gradient = up(16 * s.r + 4 * (s.i + s.image.sum(1)) + 28, 128)
     for c, (b, aligned, cp, kp, at_once, tables) in enumerate(made):
         for i, constant in behind.items():
-            if f"C{c}.{i}" in KINDS:
+            if f"C{c}.{i}" in NUMBERS:
                 yield f"C{c}.{i}", b + aligned + constant * tables == ws, None
-        if f"C{c}.{GRADIENT}" in KINDS:
+        if f"C{c}.{GRADIENT}" in NUMBERS:
             yield f"C{c}.{GRADIENT}", (s.op == 1) & (b + aligned + gradient == ws), None
-        if f"S{c}" in KINDS:
+        if f"S{c}" in NUMBERS:
             yield f"S{c}", weights & (b + aligned + 128 * tables + split * kp * cp * s.r * 4 * at_once == ws), split
 
     def tabled(c, table):
@@ -198,10 +205,10 @@ def candidates(s, ws, knobs, made):
 
     for c in (0, 1, 3, 4, 6, 10, 11):
         b, aligned, cp, kp, at_once, tables = made[c]
-        m, n = np.choose(s.op, [s.n * s.o, s.n * s.i, kp]), np.choose(s.op, [kp, cp, cp * s.r])
+        m, n, times = matrix_product(s, cp, kp)
         for i in SMALL_BLOCKS if c in (6, 10) else range(16):
             rows, columns = BLOCKS[i]
-            blocks = up(m, rows) // rows * (up(n, columns) // columns) * at_once
+            blocks = up(m, rows) // rows * (up(n * times, columns) // columns) * at_once
             yield f"U{c}.{i}", buffered(c, blocks, i, tables) & (weights if c in (6, 10) else True), buffers
     _, _, cp, kp, _, _ = made[9]
     for i in range(16):

@@ -14,7 +14,7 @@ import sys
 import numpy as np
 from sklearn.tree import DecisionTreeClassifier
 
-from kinds import CONSTANTS, COPIES, COUNTED, KINDS, OPEN, STREAM_K_TILES, Sizes, candidates, copies, named, up
+from kinds import COPIES, COUNTED, KINDS, NUMBERS, OPEN, STREAM_K_TILES, Sizes, candidates, copies, named, up
 
 NEAR = 1  # in the place of the dimensions: convolutions of images that are nearly one of data/cudnn/workspaces.txt
 LEAVES = {2: (11000, 11000, 22000), 3: (2800, 2800, 4500), NEAR: (3500, 3500, 7000)}  # by pass
@@ -25,7 +25,6 @@ DROPPED = .001  # of them may lie outside
 SELDOM = 10  # convolutions: kinds and amounts that fewer have are not told apart
 IS_COUNTED, IS_ROUGH = ([i for i, name in enumerate(KINDS) if name[0] in letters] for letters in (COUNTED, "RKO"))
 AMOUNTS = (0, 12, 17, 23)  # knobs that say how many parts or buffers there are
-NUMBERS = {name: i for i, name in enumerate(KINDS)}
 STREAM_K_ROWS = {knob: row for row, knob in enumerate(STREAM_K_TILES)}
 
 
@@ -53,7 +52,7 @@ def explained(s, ws, knobs):
         kind[where] = of
         if value is not None:
             amount[where] = value[where]
-    found = [(KINDS.index(name), where, value) for name, where, value in candidates(s, ws, knobs, made) if where.any()]
+    found = [(NUMBERS[name], where, value) for name, where, value in candidates(s, ws, knobs, made) if where.any()]
     for engine, grouped in np.unique(np.stack([knobs.engines, s.g > 1], 1), axis=0):
         left = np.flatnonzero((knobs.engines == engine) & ((s.g > 1) == grouped) & (ws >= 0) & (kind < 0))
         matches = np.array([where[left] for _, where, _ in found])
@@ -68,7 +67,7 @@ def explained(s, ws, knobs):
 
     def put(where, name, value):
         where = where & (kind < 0)
-        kind[where] = KINDS.index(name)
+        kind[where] = NUMBERS[name]
         amount[where] = value[where]
 
     for c in (0, 7, 1, 8, 2):
@@ -136,8 +135,8 @@ def answers_of(kind, amount):
     return (kind.astype(np.int64) << 32) + np.where(np.isin(kind, IS_COUNTED), amount, 0).astype(np.int64)
 
 
-def leaf_text(kind, amount, rows):
-    values, count = np.unique(answers_of(kind[rows], amount[rows]), return_counts=True)
+def leaf_text(kind, amount, answers, rows):
+    values, count = np.unique(answers[rows], return_counts=True)
     best = int(values[count.argmax()])
     of, middle = best >> 32, best & 0xFFFFFFFF
     if KINDS[of][0] not in OPEN:
@@ -168,13 +167,13 @@ def classes(kind, amount, config, of_weights):
         return config
     rough, counted = np.isin(kind, IS_ROUGH), np.isin(kind, IS_COUNTED)
     steps = np.where(rough, np.clip(np.round(amount / 16), -60, 200) + 100, np.where(counted, amount, 0)).astype(np.int64)
-    _, at, count = np.unique((config * len(KINDS) + kind << 32) + steps, return_inverse=True, return_counts=True)
+    _, at, count = np.unique(((config * len(KINDS) + kind) << 32) + steps, return_inverse=True, return_counts=True)
     return np.where(count[at] < SELDOM, -1 - config, at)
 
 
 def pruned(left, right, leaf_labels, leaves):
     """Cuts subtrees until so many leaves are left, first those that tell the fewest convolutions right for each leaf that they have more: what a
-    class of another engine changes in no bytes goes without loss. `leaf_labels`: of each leaf, how often each answer occurs."""
+    class of another engine changes in no bytes goes without loss. `leaf_labels`: a counter of each leaf's answers."""
     parent = {c: i for i in range(len(left)) if left[i] >= 0 for c in (left[i], right[i])}
     alone, right_below, count, seen = {}, {}, {}, {}
     for i in reversed(range(len(left))):  # children have higher numbers
@@ -184,8 +183,7 @@ def pruned(left, right, leaf_labels, leaves):
             count[i] = 1
             continue
         a, b = sorted((seen.pop(left[i]), seen.pop(right[i])), key=len)
-        for label, n in a.items():
-            b[label] = b.get(label, 0) + n
+        b.update(a)
         seen[i] = b
         alone[i] = max(b.values())
         right_below[i], count[i] = (of[left[i]] + of[right[i]] for of in (right_below, count))
@@ -214,10 +212,11 @@ def pruned(left, right, leaf_labels, leaves):
 
 def tree_text(x, kind, amount, target, leaves, grown, around):
     t = DecisionTreeClassifier(criterion="entropy", max_leaf_nodes=grown * leaves, min_samples_leaf=2, random_state=0).fit(x, target).tree_
-    labels = answers_of(kind, amount)
-    rows_of = {at[rows[0]]: rows for at in [t.apply(x)] for rows in groups_by(at)}
+    answers, grown_leaf = answers_of(kind, amount), t.apply(x)
+    rows_of = {grown_leaf[rows[0]]: rows for rows in groups_by(grown_leaf)}
     left, right = t.children_left.tolist(), t.children_right.tolist()
-    pruned(left, right, {i: dict(zip(*(v.tolist() for v in np.unique(labels[rows], return_counts=True)))) for i, rows in rows_of.items()}, leaves)
+    if grown > 1:
+        pruned(left, right, {i: collections.Counter(answers[rows].tolist()) for i, rows in rows_of.items()}, leaves)
     at = np.zeros(len(x), int)  # the leaf of each convolution after that
     region = np.zeros(t.node_count, int)  # the lowest node above with enough rows
     stack = [(0, 0, -1)]
@@ -229,7 +228,7 @@ def tree_text(x, kind, amount, target, leaves, grown, around):
             stack += [(t.children_left[node], above, cut), (t.children_right[node], above, cut)]
         else:
             at[rows_of[node]] = cut
-    leaf = {at[rows[0]]: leaf_text(kind, amount, rows) for rows in groups_by(at)}
+    leaf = {at[rows[0]]: leaf_text(kind, amount, answers, rows) for rows in groups_by(at)}
     lists = {region[at[rows[0]]]: list_text(kind, amount, rows) for rows in groups_by(region[at])}
     texts = list(dict.fromkeys(lists.values()))
     numbers = {text: i for i, text in enumerate(texts)}

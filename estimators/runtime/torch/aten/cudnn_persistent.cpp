@@ -9,7 +9,6 @@ namespace memplan::cudnn_rules {
 namespace {
 
 constexpr std::int64_t multiprocessors = 148;  ///< of the B200
-constexpr std::int64_t step_bytes = 128;       ///< of a matrix product's depth that a tile takes at a time
 constexpr std::int64_t head = 64;              ///< bytes before the counters, which fill whole lines
 constexpr std::int64_t fewest_steps = 8;       ///< that a block does at a tile that it shares
 constexpr std::int64_t separate_from = 4;      ///< so many parts have a buffer each; fewer add up in one
@@ -28,19 +27,10 @@ TileGrid grid_of(const PersistentEngine& e, const Sizes& s) {
   g.high = std::int64_t{1} << (e.cluster / 4), g.wide = std::int64_t{1} << (e.cluster % 4);
   g.pairs = g.rows == 256 || (g.rows == 128 && g.high > 1);
   if (g.pairs) g.high = std::max<std::int64_t>(g.high / 2, 1);
-  const std::int64_t depth = step_bytes / s.element;
-  std::int64_t high = pieces(s.group_outputs, g.rows), wide = 0;
-  if (s.pass == ConvPass::forward) {
-    high = pieces(checked_mul(s.batch, s.out), g.rows), wide = pieces(s.group_outputs, g.columns);
-    g.steps = checked_mul(s.kernel, pieces(s.group_channels, depth));
-  } else if (s.pass == ConvPass::data_gradient) {
-    high = pieces(checked_mul(s.batch, s.in), g.rows), wide = pieces(s.group_channels, g.columns);
-    g.steps = checked_mul(s.kernel, pieces(s.group_outputs, depth));
-  } else {
-    wide = checked_mul(pieces(s.group_channels, g.columns), s.kernel);
-    g.steps = pieces(checked_mul(s.batch, s.out), depth);
-  }
-  g.tiles = checked_mul(rounded_up(high, g.high), rounded_up(wide, g.wide));
+  const MatrixProduct m = matrix_product(s, s.group_channels, s.group_outputs);
+  const std::int64_t wide = checked_mul(pieces(m.columns, g.columns), m.times);
+  g.tiles = checked_mul(rounded_up(pieces(m.rows, g.rows), g.high), rounded_up(wide, g.wide));
+  g.steps = depth_steps(s);
   return g;
 }
 

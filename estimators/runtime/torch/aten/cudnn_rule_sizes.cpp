@@ -64,14 +64,8 @@ std::pair<std::int64_t, std::int64_t> block_size(int row) {
 std::int64_t blocks_of(int row, const Copies& c, const Sizes& s, bool merged) {
   const auto [height, width] = block_size(row);
   if (merged) return product({pieces(checked_mul(c.outputs, s.groups), height), pieces(c.channels, width), s.kernel});
-  std::int64_t rows = c.outputs, columns = 0;
-  if (s.pass == ConvPass::forward)
-    rows = checked_mul(s.batch, s.out), columns = c.outputs;
-  else if (s.pass == ConvPass::data_gradient)
-    rows = checked_mul(s.batch, s.in), columns = c.channels;
-  else
-    columns = checked_mul(c.channels, s.kernel);
-  return product({pieces(rows, height), pieces(columns, width), c.groups});
+  const MatrixProduct m = matrix_product(s, c.channels, c.outputs);
+  return product({pieces(m.rows, height), pieces(checked_mul(m.columns, m.times), width), c.groups});
 }
 
 /// Buffers for the partial sums of every block of the matrix product, and counters for their parts.
@@ -172,6 +166,20 @@ std::int64_t seldom_more_than(const Sizes& s) {
   std::int64_t largest = 0;
   for (int row = 0; row < copy_kinds; ++row) largest = std::max(largest, copies_of(row, s).bytes);
   return checked_add(checked_mul(largest, 4), std::int64_t{64} << 20);
+}
+
+MatrixProduct matrix_product(const Sizes& s, std::int64_t channels, std::int64_t outputs) {
+  if (s.pass == ConvPass::forward) return {checked_mul(s.batch, s.out), outputs, 1};
+  if (s.pass == ConvPass::data_gradient) return {checked_mul(s.batch, s.in), channels, 1};
+  return {outputs, channels, s.kernel};
+}
+
+std::int64_t depth_steps(const Sizes& s) {
+  constexpr std::int64_t step_bytes = 128;
+  const std::int64_t depth = step_bytes / s.element;
+  if (s.pass == ConvPass::weight_gradient) return pieces(checked_mul(s.batch, s.out), depth);
+  const bool forward = s.pass == ConvPass::forward;
+  return checked_mul(s.kernel, pieces(forward ? s.group_channels : s.group_outputs, depth));
 }
 
 std::int64_t rounded_up(std::int64_t value, std::int64_t multiple) {

@@ -62,6 +62,15 @@ std::int64_t seldom_more_than(const Sizes& sizes);
 /// Of the tables that engines put behind copies, whatever the convolution.
 std::int64_t largest_table();
 
+/// The matrix product that a pass is: rows by columns, of the weight's gradient once for each position of the kernel.
+struct MatrixProduct {
+  std::int64_t rows, columns, times;
+};
+MatrixProduct matrix_product(const Sizes& sizes, std::int64_t channels, std::int64_t outputs);
+
+/// Steps of a persistent engine through the depth of the product of one group.
+std::int64_t depth_steps(const Sizes& sizes);
+
 /// The smallest multiple that is not below `value`.
 std::int64_t rounded_up(std::int64_t value, std::int64_t multiple);
 

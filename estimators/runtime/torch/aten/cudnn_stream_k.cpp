@@ -28,31 +28,10 @@ constexpr std::array<std::pair<std::int64_t, std::int64_t>, stream_k_tiles> tile
 
 /// Blocks of a wave, whatever the card: so many multiprocessors share a part of the chip.
 constexpr std::int64_t at_once = 18;
-constexpr std::int64_t depth_bytes = 128;     ///< of a matrix product's depth that a tile takes at a time
-constexpr std::int64_t channel_bytes = 16;    ///< channels are padded to so many
 constexpr std::int64_t barriers = 32;         ///< bytes before those of the tiles
 constexpr std::int64_t slack = 127;           ///< for the address of what follows the copies
 constexpr std::int64_t waves_by_counter = 2;  ///< more take their tiles by a counter
 constexpr std::int64_t odd_from = 6;          ///< parts: of fewer, unless they are the most, there is an even number
-
-struct Product {
-  std::int64_t clusters;  ///< of tiles
-  std::int64_t steps;     ///< of each tile's depth
-};
-
-Product product_of(std::int64_t rows, std::int64_t columns, std::int64_t high, std::int64_t wide, const Sizes& s) {
-  const std::int64_t channel = channel_bytes / s.element, depth = depth_bytes / s.element;
-  const std::int64_t c = rounded_up(s.group_channels, channel), k = rounded_up(s.group_outputs, channel);
-  std::int64_t m = s.group_outputs, n = c, steps = 0;
-  if (s.pass == ConvPass::forward)
-    m = checked_mul(s.batch, s.out), n = k, steps = checked_mul(s.kernel, pieces(c, depth));
-  else if (s.pass == ConvPass::data_gradient)
-    m = checked_mul(s.batch, s.in), steps = checked_mul(s.kernel, pieces(k, depth));
-  else
-    steps = pieces(checked_mul(s.batch, s.out), depth);
-  n = checked_mul(pieces(n, columns), s.pass == ConvPass::weight_gradient ? s.kernel : 1);
-  return {checked_mul(pieces(pieces(m, rows), high), pieces(n, wide)), steps};
-}
 
 /// Steps that make a part worth sharing: more of bfloat16, and of small tiles.
 std::int64_t steps_worth_sharing(std::int64_t tile, const Sizes& s) {
@@ -81,13 +60,15 @@ std::int64_t pair_sums(std::int64_t parts) {
 std::int64_t stream_k_bytes(const StreamKEngine& engine, const Sizes& sizes) {
   const auto [rows, columns] = tile_shapes[static_cast<std::size_t>(engine.tile)];
   const std::int64_t high = engine.cluster / 8 + 1, wide = engine.cluster % 8 + 1;
-  const Product p = product_of(rows, columns, high, wide, sizes);
+  const MatrixProduct m = matrix_product(sizes, sizes.group_channels, sizes.group_outputs);
+  const std::int64_t across = checked_mul(pieces(m.columns, columns), m.times);
+  const std::int64_t clusters = checked_mul(pieces(pieces(m.rows, rows), high), pieces(across, wide));
   const std::int64_t wave = std::max<std::int64_t>(at_once / (high * wide), 1);  // clusters
-  const std::int64_t last = p.clusters % wave, tiles = last * high * wide;
-  std::int64_t bytes = p.clusters > waves_by_counter * wave ? accumulator : 0;
+  const std::int64_t last = clusters % wave, tiles = last * high * wide;
+  std::int64_t bytes = clusters > waves_by_counter * wave ? accumulator : 0;
   if (engine.shared && last > 0 && 2 * last <= wave) {
     const std::int64_t parts =
-        parts_of(wave * high * wide / tiles, p.steps, steps_worth_sharing(rows * columns, sizes));
+        parts_of(wave * high * wide / tiles, depth_steps(sizes), steps_worth_sharing(rows * columns, sizes));
     if (parts > 1)
       bytes += tiles * parts * rows * columns * accumulator + barriers + accumulator * tiles * pair_sums(parts);
   }
