@@ -14,7 +14,7 @@ using memplan::onnx_format::NextStages;
 using memplan::onnx_format::of_towers;
 using memplan::onnx_format::sizes_of_like_names;
 using memplan::onnx_format::stage_of;
-using memplan::onnx_format::usual_sizes;
+using memplan::onnx_format::UsualSizes;
 using Ops = std::vector<std::string>;
 using Sizes = std::vector<std::int64_t>;
 
@@ -361,12 +361,13 @@ TEST_CASE("a tower that an export did not call is as large as most of the file")
                          {"text.layers.0.up.weight", {32, 8}},
                          {"text.layers.1.up.weight", {32, 8}},
                          {"text.embed.weight", {1000, 8}}};
-  CHECK(usual_sizes("vision.blocks.0.attn.q_proj.weight", known) == Sizes{8, 8});  // the same last parts
-  CHECK(usual_sizes("vision.blocks.0.norm1.weight", known) == Sizes{8});
-  CHECK(usual_sizes("vision.blocks.0.qkv.bias", known) == Sizes{8});
-  CHECK(usual_sizes("vision.blocks.0.qkv.weight", known) == Sizes{16, 8});  // between 64 and 256 numbers: 128
-  CHECK_FALSE(usual_sizes("vision.position", known));
-  CHECK_FALSE(usual_sizes("vision.blocks.0.qkv.weight", {}));
+  const UsualSizes usual(known);
+  CHECK(usual.sizes_of("vision.blocks.0.attn.q_proj.weight") == Sizes{8, 8});  // the same last parts
+  CHECK(usual.sizes_of("vision.blocks.0.norm1.weight") == Sizes{8});
+  CHECK(usual.sizes_of("vision.blocks.0.qkv.bias") == Sizes{8});
+  CHECK(usual.sizes_of("vision.blocks.0.qkv.weight") == Sizes{16, 8});  // between 64 and 256 numbers: 128
+  CHECK_FALSE(usual.sizes_of("vision.position"));
+  CHECK_FALSE(UsualSizes({}).sizes_of("vision.blocks.0.qkv.weight"));
   std::vector<std::string> lost{"text.shared.weight", "text.layers.0.extra.weight"};
   for (int i = 0; i < 8; ++i) lost.push_back("vision.blocks." + std::to_string(i) + ".qkv.weight");
   const std::vector<bool> towers = of_towers(lost, known);

@@ -108,6 +108,14 @@ bool Values::runs(const std::string& stage) const {
   });
 }
 
+/// Adds what a line of the signature names; its bytes.
+Bytes Values::add_unread(std::size_t line, DType dtype, const std::vector<std::int64_t>& sizes) {
+  const SignatureLine& of = signature_.inputs[line];
+  const ValueKind kind = of.kind == "PARAMETER" ? ValueKind::parameter : ValueKind::buffer;
+  position_[add(kind, std::string(of.target), dtype, sizes).index] = line;
+  return bytes_of(dtype, sizes);
+}
+
 /// Makes parameters that no node reads as large as those with like names are; what has none is `lost`.
 void Values::add_like_named(const std::vector<std::size_t>& lines, std::vector<std::string>& lost) {
   if (lines.empty()) return;
@@ -149,10 +157,8 @@ void Values::add_like_named(const std::vector<std::size_t>& lines, std::vector<s
         unlike.push_back(i);
       continue;
     }
-    const ValueKind kind = line.kind == "PARAMETER" ? ValueKind::parameter : ValueKind::buffer;
-    position_[add(kind, std::string(line.target), dtype, *sizes).index] = i;
     known.emplace(line.target, *sizes);
-    made += bytes_of(dtype, *sizes);
+    made += add_unread(i, dtype, *sizes);
     if (count++ == 0) first = line.target;
   }
   if (count > 0)
@@ -172,17 +178,11 @@ void Values::add_guessed(const std::vector<std::size_t>& lines, DType dtype, con
   std::vector<std::string> unlike, guessed;
   for (const std::size_t i : lines) unlike.emplace_back(signature_.inputs[i].target);
   const std::vector<bool> of_tower = of_towers(unlike, known);
+  const UsualSizes usual(known);
   for (std::size_t j = 0; j < lines.size(); ++j) {
-    const SignatureLine& line = signature_.inputs[lines[j]];
-    const auto sizes = of_tower[j] ? usual_sizes(line.target, known) : std::nullopt;
-    if (!sizes) {
-      lost.emplace_back(line.target);
-      continue;
-    }
-    const ValueKind kind = line.kind == "PARAMETER" ? ValueKind::parameter : ValueKind::buffer;
-    position_[add(kind, std::string(line.target), dtype, *sizes).index] = lines[j];
-    made += bytes_of(dtype, *sizes);
-    guessed.emplace_back(line.target);
+    const auto sizes = of_tower[j] ? usual.sizes_of(unlike[j]) : std::nullopt;
+    (sizes ? guessed : lost).push_back(unlike[j]);
+    if (sizes) made += add_unread(lines[j], dtype, *sizes);
   }
   if (guessed.empty()) return;
   Effect off = bound_of(guessed);

@@ -52,15 +52,27 @@ std::optional<Sizes> common(const KnownSizes& known, Accept&& accept) {
   return found ? std::optional(*found) : std::nullopt;
 }
 
-/// What most parameters that `accept` takes are; of several as many the first in order.
-template <class Accept>
-std::optional<Sizes> most_frequent(const KnownSizes& known, Accept&& accept) {
-  std::map<Sizes, std::int64_t> counts;
-  for (const auto& [path, sizes] : known)
-    if (accept(std::string_view(path), sizes)) ++counts[sizes];
-  const auto most =
-      std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+using Counts = std::map<Sizes, std::int64_t>;
+
+/// Of several that occur as often the first in order.
+std::optional<Sizes> most_frequent(const Counts& counts) {
+  const auto most = std::ranges::max_element(counts, {}, &Counts::value_type::second);
   return most == counts.end() ? std::nullopt : std::optional(most->first);
+}
+
+/// `width` wide, with the geometric mean of the numbers of those that occur more than once: the others are embeddings
+/// and heads.
+std::optional<Sizes> repeated_matrix(const Counts& matrices, std::int64_t width) {
+  double sum = 0, count = 0;
+  for (const auto& [s, times] : matrices) {
+    if (times < 2) continue;
+    const double numbers = static_cast<double>(s[0]) * static_cast<double>(s[1]);
+    sum += std::log(std::max(numbers, 1.)) * static_cast<double>(times);
+    count += static_cast<double>(times);
+  }
+  if (count == 0) return std::nullopt;
+  const double rows = std::exp(sum / count) / static_cast<double>(width);
+  return Sizes{std::max<std::int64_t>(std::llround(rows), 1), width};
 }
 
 bool is_norm(std::string_view path) {
@@ -164,27 +176,25 @@ std::optional<Sizes> sizes_of_like_names(std::string_view path, const KnownSizes
   return std::nullopt;
 }
 
-std::optional<Sizes> usual_sizes(std::string_view path, const KnownSizes& known) {
-  const std::string_view end = tail(path, 2), leaf = tail(path, 1);
-  if (!end.empty())
-    if (auto s = most_frequent(known, [&](std::string_view p, const Sizes&) { return tail(p, 2) == end; })) return s;
-  const auto width = most_frequent(known, [](std::string_view, const Sizes& s) { return s.size() == 1; });
-  if (!width || width->front() < 1) return std::nullopt;
-  if (is_norm(path) || leaf == "bias") return width;
-  if (leaf != "weight") return std::nullopt;
-  std::map<Sizes, std::int64_t> matrices;
-  for (const auto& [p, s] : known)
-    if (s.size() == 2 && p.ends_with(".weight")) ++matrices[s];
-  double sum = 0, count = 0;
-  for (const auto& [s, times] : matrices) {
-    if (times < 2) continue;  // of one layer alone: embeddings, heads
-    const double numbers = static_cast<double>(s[0]) * static_cast<double>(s[1]);
-    sum += std::log(std::max(numbers, 1.)) * static_cast<double>(times);
-    count += static_cast<double>(times);
+UsualSizes::UsualSizes(const KnownSizes& known) {
+  std::map<std::string_view, Counts> ends;
+  Counts vectors, matrices;
+  for (const auto& [path, sizes] : known) {
+    if (const std::string_view end = tail(path, 2); !end.empty()) ++ends[end][sizes];
+    if (sizes.size() == 1) ++vectors[sizes];
+    if (sizes.size() == 2 && path.ends_with(".weight")) ++matrices[sizes];
   }
-  if (count == 0) return std::nullopt;
-  const double rows = std::exp(sum / count) / static_cast<double>(width->front());
-  return Sizes{std::max<std::int64_t>(std::llround(rows), 1), width->front()};
+  for (const auto& [end, counts] : ends) by_end_.emplace(end, *most_frequent(counts));
+  vector_ = most_frequent(vectors);
+  if (vector_ && vector_->front() < 1) vector_.reset();
+  if (vector_) matrix_ = repeated_matrix(matrices, vector_->front());
+}
+
+std::optional<Sizes> UsualSizes::sizes_of(std::string_view path) const {
+  if (const auto like = by_end_.find(tail(path, 2)); like != by_end_.end()) return like->second;
+  const std::string_view leaf = tail(path, 1);
+  if (is_norm(path) || leaf == "bias") return vector_;
+  return leaf == "weight" ? matrix_ : std::nullopt;
 }
 
 std::vector<bool> of_towers(const std::vector<std::string>& lost, const KnownSizes& known) {

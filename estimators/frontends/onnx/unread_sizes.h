@@ -22,8 +22,19 @@ std::optional<std::vector<std::int64_t>> sizes_of_like_names(std::string_view pa
 
 /// A guess where no rule tells: what most parameters are whose paths end in the same two parts ("q_proj.weight"); else
 /// a norm or a bias is as wide as most vectors of the file, and a matrix has as many numbers as its repeated ones in
-/// the geometric mean: their scale is what is unknown. None where the file has nothing of the kind.
-std::optional<std::vector<std::int64_t>> usual_sizes(std::string_view path, const KnownSizes& known);
+/// the geometric mean: their scale is what is unknown.
+class UsualSizes {
+ public:
+  explicit UsualSizes(const KnownSizes& known);
+
+  /// None where the file has nothing of the kind.
+  std::optional<std::vector<std::int64_t>> sizes_of(std::string_view path) const;
+
+ private:
+  using Sizes = std::vector<std::int64_t>;
+  std::map<std::string, Sizes, std::less<>> by_end_;  ///< by the last two parts of a path
+  std::optional<Sizes> vector_, matrix_;
+};
 
 /// Which of these parameters stand in a tower that the export did not call: a module of which none is known and many
 /// are lost. Those outside may be other names of a parameter that the file has.

@@ -103,6 +103,7 @@ class Values {
   std::optional<std::vector<std::int64_t>> sizes_of_stored(std::string_view name) const;
   bool runs(const std::string& stage) const;
   void add_like_named(const std::vector<std::size_t>& lines, std::vector<std::string>& lost);
+  Bytes add_unread(std::size_t line, DType dtype, const std::vector<std::int64_t>& sizes);
   void add_guessed(const std::vector<std::size_t>& lines, DType dtype, const KnownSizes& known,
                    std::vector<std::string>& lost);
   Effect bound_of(const std::vector<std::string>& lost) const;
