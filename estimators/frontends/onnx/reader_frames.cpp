@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "estimators/frontends/onnx/copied_calls.h"
+#include "estimators/frontends/onnx/folded.h"
 #include "estimators/frontends/onnx/metadata.h"
 #include "estimators/graph/exporter_notes.h"
 
@@ -49,12 +50,47 @@ bool rests_on_stored(const Graph& graph, const std::vector<std::int32_t>& maker,
   return false;
 }
 
+/// `with torch.no_grad():` is a graph of its own in the exported program: its nodes have its lines, and no modules.
+bool lost_its_frames(const GraphNode& node) {
+  return note_at(node.metadata, stack_trace_key).find("File \"<eval_with_key>") != std::string_view::npos;
+}
+
 std::string_view own_line(const GraphNode& node) { return last_frame(note_at(node.metadata, stack_trace_key)); }
+
+/// Whether the text calls a function of that name, "cat(": as itself or as a method.
+bool calls_function(std::string_view text, std::string_view call) {
+  for (auto at = text.find(call); at != text.npos; at = text.find(call, at + 1))
+    if (at > 0 && (text[at - 1] == '.' || text[at - 1] == ' ' || text[at - 1] == '(')) return true;
+  return false;
+}
 
 /// The list with another last member, as the exporter prints it.
 std::string printed(std::vector<std::string_view> names, std::string_view last) {
   names.back() = last;
   return fmt::format("['{}']", fmt::join(names, "', '"));
+}
+
+/// Puts the node into the innermost of the reader's frames whose line calls its op, `self.backbone(torch.cat(x))`.
+bool stand_where_called(GraphNode& copy, const GraphNode& reader) {
+  const Place mine = place_of(copy), its = place_of(reader);
+  const std::string_view trace = note_at(reader.metadata, stack_trace_key);
+  if (!mine.told() || !its.told() || lost_its_frames(reader)) return false;
+  const std::string call = fmt::format("{}(", op_of_name(mine.modules.back()));
+  for (std::size_t k = its.modules.size() - 1; k-- > 0;) {
+    const std::size_t end = frame_at(trace, k + 1);
+    const std::string_view frame = trace.substr(frame_at(trace, k), end - frame_at(trace, k));
+    if (!calls_function(frame, call)) continue;
+    Place place = its;
+    place.modules.resize(k + 2);
+    place.kinds.resize(k + 2);
+    const std::string modules = printed(place.modules, mine.modules.back()),
+                      kinds = printed(place.kinds, mine.kinds.back());
+    copy.metadata[stack_trace_key] = std::string(trace.substr(0, end));
+    copy.metadata[scopes_key] = modules;
+    copy.metadata[classes_key] = kinds;
+    return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -81,6 +117,7 @@ bool ReaderFrames::has_others(std::string_view module, const std::vector<std::in
 
 bool ReaderFrames::move_to_reader(GraphNode& copy, const GraphNode& reader, std::size_t n,
                                   const std::vector<std::int32_t>& chain) {
+  if (lost_its_frames(copy)) return stand_where_called(copy, reader);
   const Place mine = place_of(copy), its = place_of(reader);
   if (!mine.told() || !its.told() || mine.module() == its.module() || mine.kind().starts_with("torch.")) return false;
   const bool twin =

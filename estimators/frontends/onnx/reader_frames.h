@@ -24,7 +24,8 @@ class ReaderFrames {
   /// One around the node's module has the step in a line of its own, as `mask.to(x.dtype)` in each layer and once more
   /// around them, unless the node rests on what its module stores: then that module was called once more. The same is
   /// true of modules of other classes where the copied calls, `chain`, are not all that the node's module does: a
-  /// helper is called in both. False elsewhere, and of PyTorch's modules.
+  /// helper is called in both. One of a region without gradients, of which the file has no frames, stands in the
+  /// innermost of the reader's whose line calls its op. False elsewhere, and of PyTorch's modules.
   bool move_to_reader(GraphNode& copy, const GraphNode& reader, std::size_t n, const std::vector<std::int32_t>& chain);
 
  private:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 namespace memplan::torch_export {
 
@@ -15,6 +16,16 @@ bool makes_nothing(const Node& node) {
   const auto* sizes = std::get_if<Arg::List>(&node.inputs[0].value.value);
   const auto* size = sizes && sizes->size() == 1 ? std::get_if<std::int64_t>(&sizes->front().value) : nullptr;
   return size && *size == 0;
+}
+
+bool is_view(std::string_view target) {
+  constexpr std::string_view ops = "torch.ops.aten.";
+  if (!target.starts_with(ops)) return false;
+  const std::string_view op = target.substr(ops.size());
+  for (const std::string_view view : {"select.", "slice.", "view.", "unsqueeze.", "squeeze.", "transpose.", "permute.",
+                                      "expand.", "detach.", "chunk.", "split", "unbind."})
+    if (op.starts_with(view)) return true;
+  return false;
 }
 
 bool called_from(const std::vector<std::string>& lines, const std::vector<std::string>& caller) {
@@ -38,7 +49,10 @@ class Stretches {
     for (std::size_t i = 0; i < found_.size();) {
       std::size_t next = i + 1;  // behind the stretches of this line
       while (next < found_.size() && nodes_[found_[next].mark].lines == nodes_[found_[i].mark].lines) ++next;
-      if (line_has(found_[i].mark, "checkpoint_sequential(")) leave_last_segment(i, next - 1);
+      if (line_has(found_[i].mark, "checkpoint_sequential("))
+        leave_last_segment(i, next - 1);
+      else
+        end_with_module(i, next);
       if (next - i > 1) end_as_before(found_[next - 2], found_[next - 1]);
       i = next;
     }
@@ -68,6 +82,43 @@ class Stretches {
       called = now;
     }
     return i;
+  }
+
+  /// The first module that a stretch's line calls: its class, and the node behind it.
+  std::pair<std::string_view, std::size_t> first_call(const Stretch& s) const {
+    const std::size_t depth = nodes_[s.mark].paths.size();
+    std::string_view called, of_class;
+    std::size_t i = s.mark + 1;
+    for (; i < s.end; ++i) {
+      const Node& n = nodes_[i];
+      if (n.lines.empty() || makes_nothing(n)) continue;
+      const std::string_view now = callee(n, depth);
+      if (now.empty() || (!called.empty() && now != called)) break;
+      called = now;
+      if (n.classes.size() > depth) of_class = n.classes[depth];
+    }
+    return {of_class, i};
+  }
+
+  /// Between a call and the next mark there are only views: the next call's arguments.
+  bool only_views(std::size_t i, std::size_t end) const {
+    return std::all_of(nodes_.begin() + static_cast<std::ptrdiff_t>(i),
+                       nodes_.begin() + static_cast<std::ptrdiff_t>(end),
+                       [](const Node& n) { return makes_nothing(n) || is_view(n.target); });
+  }
+
+  /// Where a helper method checkpoints, all that it does stands in its caller's line. If one of the line's stretches
+  /// [first, next) is a call of one module and no more, up to the next mark, then modules of that class are what the
+  /// helper checkpoints.
+  void end_with_module(std::size_t first, std::size_t next) {
+    std::string_view of_class;
+    for (std::size_t k = first; k + 1 < next && of_class.empty(); ++k)
+      if (const auto [name, end] = first_call(found_[k]);
+          found_[k].end == found_[k + 1].mark && only_views(end, found_[k].end))
+        of_class = name;
+    if (of_class.empty()) return;
+    for (std::size_t k = first; k < next; ++k)
+      if (const auto [name, end] = first_call(found_[k]); name == of_class) found_[k].end = end;
   }
 
   /// checkpoint_sequential(functions, segments, x) runs its last segment as it is. Every segment before it has as many
