@@ -21,9 +21,12 @@ class FrameNames {
       : tape_(tape), frames_(frames), lives_(lives), statements_(statements), until_(until) {}
 
   void follow(std::int32_t frame) {
-    for (std::size_t i = 0; i < frames_.lines(frame); ++i)
-      if (const std::string& list = frames_.binding(frames_.line(frame, i)).collects; !list.empty())
-        lists_.insert(list);
+    for (std::size_t i = 0; i < frames_.lines(frame); ++i) {
+      const Binding& binding = frames_.binding(frames_.line(frame, i));
+      if (!binding.collects.empty()) lists_.insert(binding.collects);
+      shrink_.insert(binding.pops.begin(), binding.pops.end());
+      for (const auto& names : binding.targets) ever_bound_.insert(names.begin(), names.end());
+    }
     for (std::size_t i = 0; i < frames_.lines(frame); ++i) {
       const Line& line = frames_.line(frame, i);
       if (line.binding >= 0) {
@@ -62,8 +65,46 @@ class FrameNames {
         else if (!named(l, line, statement))
           unnamed.push_back(id.index);
       });
-    if (!known || unnamed.size() != unbound.size()) return;
+    if (!known) return;
+    if (reads_lists_alone(statement.value, unbound)) return hold_members(frame, line, statement);
+    if (unnamed.size() != unbound.size()) return;
     for (std::size_t i = 0; i < unbound.size(); ++i) stands_for(frame, unbound[i], unnamed[i]);
+  }
+
+  /// "torch.cat([x, skips[-1 - i]], 1)": of the names that no visible line binds, the line takes parts of some, and the
+  /// others say which.
+  bool reads_lists_alone(std::string_view text, const std::vector<std::string_view>& unbound) const {
+    bool any = false;
+    for (const std::string_view name : unbound)
+      for (auto at = text.find(name); at != text.npos; at = text.find(name, at + 1)) {
+        if (!is_whole_name(text, at, name.size()) || is_in_subscript(text, at)) continue;
+        if (!text.substr(at + name.size()).starts_with('[') || shrink_.contains(name) || ever_bound_.contains(name))
+          return false;
+        any = true;
+      }
+    return any;
+  }
+
+  /// Whether the character stands between the brackets of "x[…]".
+  static bool is_in_subscript(std::string_view text, std::size_t at) {
+    int depth = 0;
+    for (std::size_t i = at; i-- > 0;) {
+      if (text[i] == ']') ++depth;
+      if (text[i] == '[' && depth-- == 0 && i > 0 && (in_name(text[i - 1]) || text[i - 1] == ']')) return true;
+      depth = std::max(depth, 0);
+    }
+    return false;
+  }
+
+  /// What the line reads and has no name for is in the list, which lives until the frame returns.
+  void hold_members(std::int32_t frame, const Line& line, const Statement& statement) {
+    for (std::int32_t at = line.first; at <= line.last; ++at)
+      for_each_value(tape_.calls[static_cast<std::size_t>(at)], [&](ValueId id) {
+        const ValueLife& l = lives_[static_cast<std::size_t>(id.index)];
+        if (l.born < 0 || l.born >= line.first) return;
+        const std::int32_t from = frames_.line(l.top, frames_.line_of(l.top, l.born)).binding;
+        if (from >= 0 && from != line.binding && !read_by_name(l, statement)) hold(id.index, frames_.end(frame));
+      });
   }
 
   void stands_for(std::int32_t frame, std::string_view name, std::int32_t value) {
@@ -79,6 +120,11 @@ class FrameNames {
     const Line& made = frames_.line(l.top, frames_.line_of(l.top, l.born));
     if (made.binding == line.binding) return true;
     if (const auto before = ran_.find(line.binding); before != ran_.end() && before->second > l.born) return true;
+    return read_by_name(l, statement);
+  }
+
+  bool read_by_name(const ValueLife& l, const Statement& statement) const {
+    const Line& made = frames_.line(l.top, frames_.line_of(l.top, l.born));
     return std::ranges::any_of(frames_.binding(made).targets, [&](const auto& names) {
       return std::ranges::any_of(names, [&](const std::string& name) {
         const auto it = bound_.find(name);
@@ -100,6 +146,7 @@ class FrameNames {
   const std::vector<Statement>& statements_;  ///< by binding
   std::vector<std::int32_t>& until_;
   std::set<std::string_view> lists_;                 ///< names of lists and dicts, which stand for no tensor
+  std::set<std::string_view> shrink_, ever_bound_;   ///< names of lists that give members away; names that a line binds
   std::map<std::int32_t, std::int32_t> ran_;         ///< by binding: the first call of its line's last turn
   std::map<std::string_view, std::int32_t> bound_;   ///< by name: the last call of the line that bound it last
   std::map<std::string_view, std::int32_t> others_;  ///< by name that no visible line binds: its value
