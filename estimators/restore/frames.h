@@ -45,6 +45,7 @@ class Frames {
       const std::int32_t p = tape.scopes[s].parent;
       depth_[s] = p < 0 ? 1 : depth_[static_cast<std::size_t>(p)] + 1;  // a parent is made before its children
     }
+    follow_lists();
     for (std::size_t f = 0; f < frames_.size(); ++f) {
       if (frames_[f].lines.empty()) continue;
       split_turns(frames_[f], static_cast<std::int32_t>(f) - 1);
@@ -159,6 +160,7 @@ class Frames {
     std::vector<Line> lines;
     std::vector<std::vector<std::int32_t>> rebound;  ///< per line and position among its targets
     std::int32_t last_child = -1;
+    std::set<std::string, std::less<>> given;  ///< lists of this frame's that a module takes elements of
   };
 
   /// Where "x[i] = x[i].contiguous()" puts another tensor in the place of `value`, which line `i` had put there; -1:
@@ -273,12 +275,22 @@ class Frames {
     return 0;
   }
 
-  /// The list that the name holds gives its elements away somewhere in the frame.
+  /// `x = self.up(x, skips)` of a module that does `skips.pop()`: the list is the caller's.
+  void follow_lists() {
+    for (std::size_t s = 0; s < tape_.scopes.size(); ++s) {
+      const Scope& module = tape_.scopes[s];
+      for (const Line& line : frames_[s + 1].lines)
+        for (const std::string& name : binding(line).pops)
+          if (has_name(module.source, name)) frame(module.parent).given.insert(name);
+    }
+  }
+
+  /// The list that the name holds gives its elements away somewhere in the frame, or in a module that gets it.
   bool gives_away(const Frame& f, const std::string& name) const {
-    return std::any_of(f.lines.begin(), f.lines.end(), [&](const Line& l) {
-      const auto& pops = binding(l).pops;
-      return std::find(pops.begin(), pops.end(), name) != pops.end();
-    });
+    return f.given.contains(name) || std::any_of(f.lines.begin(), f.lines.end(), [&](const Line& l) {
+             const auto& pops = binding(l).pops;
+             return std::find(pops.begin(), pops.end(), name) != pops.end();
+           });
   }
 
   void follow_names(Frame& f) const {
