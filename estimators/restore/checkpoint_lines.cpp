@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "estimators/restore/statement.h"
@@ -145,6 +148,57 @@ class Numbering {
   std::int32_t next_ = 0;
 };
 
+/// Modules that a method without lines calls.
+class HiddenLoops {
+ public:
+  explicit HiddenLoops(const Tape& tape) : tape_(tape), hidden_(tape.scopes.size(), false) {
+    std::set<std::string_view> paths;
+    for (const Scope& s : tape.scopes) paths.insert(s.path);
+    std::map<std::pair<std::int32_t, std::string_view>, std::set<std::string_view>> alike;  // of a caller, of a class
+    for (std::size_t s = 0; s < hidden_.size(); ++s) {
+      const Scope& module = tape.scopes[s];
+      hidden_[s] = module.parent >= 0 && is_own(module.module_class) && calls_method(module, paths);
+      if (hidden_[s]) alike[{module.parent, module.module_class}].insert(module.path);
+    }
+    for (std::size_t s = 0; s < hidden_.size(); ++s)
+      hidden_[s] = hidden_[s] && alike[{tape.scopes[s].parent, tape.scopes[s].module_class}].size() > 1;
+  }
+
+  /// The outermost of such modules around the scope; -1: there is none.
+  std::int32_t around(std::int32_t scope) const {
+    std::int32_t found = -1;
+    for (; scope >= 0; scope = scope_at(tape_, scope).parent)
+      if (hidden_[static_cast<std::size_t>(scope)]) found = scope;
+    return found;
+  }
+
+ private:
+  /// Libraries checkpoint their blocks where they are told to.
+  static bool is_own(std::string_view name) {
+    for (const std::string_view library : {"torch.", "torchvision.", "timm.", "transformers.", "diffusers.", "peft."})
+      if (name.starts_with(library)) return false;
+    return !name.empty();
+  }
+
+  /// The line that calls the module calls "self.encode(", which is no module of the caller's.
+  bool calls_method(const Scope& module, const std::set<std::string_view>& paths) const {
+    constexpr std::string_view self = "self.";
+    const std::string& caller = scope_at(tape_, module.parent).path;
+    const std::string_view line = module.source;
+    for (auto at = line.find(self); at != line.npos; at = line.find(self, at + 1)) {
+      const std::string_view name = leading_name(line.substr(at + self.size()));
+      const bool is_call = line.substr(at + self.size() + name.size()).starts_with('(');
+      const std::string path = caller.empty() ? std::string(name) : caller + "." + std::string(name);
+      const auto below = paths.lower_bound(path);
+      if (is_call && (below == paths.end() || (*below != path && !below->starts_with(path + ".")))) return true;
+    }
+    return false;
+  }
+
+  const Tape& tape_;
+  std::vector<bool> hidden_;  ///< by scope
+};
+
 }  // namespace
 
 void number_checkpointed_lines(Tape& tape) {
@@ -163,6 +217,22 @@ std::vector<CheckpointRegion> open_checkpoints(const Tape& tape) {
       regions.back().last = at;
     else if (now.valid())
       regions.push_back({at, at, now.module >= 0 ? now.module : now.frame, {}});
+    last = now;
+  }
+  return regions;
+}
+
+std::vector<CheckpointRegion> hidden_checkpoints(const Tape& tape) {
+  const HiddenLoops loops(tape);
+  std::vector<CheckpointRegion> regions;
+  std::int32_t last = -1;
+  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
+    const std::int32_t now = loops.around(tape.calls[i].scope);
+    const auto at = static_cast<std::int32_t>(i);
+    if (now >= 0 && now == last)
+      regions.back().last = at;
+    else if (now >= 0)
+      regions.push_back({at, at, now, {}});
     last = now;
   }
   return regions;

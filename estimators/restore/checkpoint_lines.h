@@ -15,4 +15,8 @@ void number_checkpointed_lines(Tape& tape);
 /// Those of `checkpoint(f, x) if … else f(x)`: the line runs, but it may call the other one.
 std::vector<CheckpointRegion> open_checkpoints(const Tape& tape);
 
+/// Modules of classes of the model's own that a method of their caller's calls, two of a class or more, as `x =
+/// self.encode(x)` does: the file does not show the lines of the method, which may call checkpoint().
+std::vector<CheckpointRegion> hidden_checkpoints(const Tape& tape);
+
 }  // namespace memplan

@@ -62,11 +62,16 @@ void note_open_places(Tape& tape) {
   if (tape.exported.checkpoints_seen) return;
   tell("MP012 own-checkpoint", open_checkpoints(tape).size(), About::checkpointing,
        "the model checkpoints activations by itself on one side of a condition; memplan counts them as kept");
+  tell("MP012 own-checkpoint", hidden_checkpoints(tape).size(), About::checkpointing,
+       "a method of the model's calls these modules, and the file does not show its lines: it may checkpoint them; "
+       "memplan counts their activations as kept");
 }
 
 void checkpoint_open_places(Tape& tape) {
   if (!tape.checkpoints.empty()) return;
-  if (tape.reading.own_checkpoints) tape.checkpoints = open_checkpoints(tape);
+  if (!tape.reading.own_checkpoints) return;
+  tape.checkpoints = open_checkpoints(tape);
+  if (tape.checkpoints.empty()) tape.checkpoints = hidden_checkpoints(tape);
 }
 
 }  // namespace memplan
