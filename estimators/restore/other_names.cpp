@@ -50,7 +50,8 @@ class FrameNames {
     const Statement& statement = statements_[static_cast<std::size_t>(line.binding)];
     std::vector<std::string_view> unbound;
     for (const std::string_view name : names_read(statement.value, true))
-      if (!bound_.contains(name) && !lists_.contains(name) && std::ranges::find(unbound, name) == unbound.end())
+      if (!bound_.contains(name) && !lists_.contains(name) && !shrink_.contains(name) &&
+          std::ranges::find(unbound, name) == unbound.end())
         unbound.push_back(name);
     std::vector<std::int32_t> unnamed;
     bool known = true;  // no operand is the frame's argument, which any name may be
@@ -78,8 +79,7 @@ class FrameNames {
     for (const std::string_view name : unbound)
       for (auto at = text.find(name); at != text.npos; at = text.find(name, at + 1)) {
         if (!is_whole_name(text, at, name.size()) || is_in_subscript(text, at)) continue;
-        if (!text.substr(at + name.size()).starts_with('[') || shrink_.contains(name) || ever_bound_.contains(name))
-          return false;
+        if (!text.substr(at + name.size()).starts_with('[') || ever_bound_.contains(name)) return false;
         any = true;
       }
     return any;

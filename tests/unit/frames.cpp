@@ -308,7 +308,7 @@ return %end
 //       "sliding_attention": create_sliding_window_causal_mask(**mask_kwargs),
 //   }
 TEST_CASE("a dict that is written over several lines holds its entries until the frame returns") {
-  const auto gone = [](const char* line) {
+  const auto gone = [](const char* line, const char* read) {
     const std::string text = std::string(R"tape(
 input %in float32 [2]
 scope 0 "" M
@@ -317,7 +317,8 @@ scope 0 "" M
 %mask = aten::relu(%lower) in 0 at "m.py:2 )tape" +
                              line + R"tape("
 %unread = aten::neg(%in) in 0 at "m.py:3 'sliding': make(x),"
-%x = aten::exp(%mask) in 0 at "m.py:5 x = exp(masks[kind])"
+%x = aten::exp(%mask) in 0 at "m.py:5 )tape" +
+                             read + R"tape("
 %y = aten::exp(%x) in 0 at "m.py:6 y = exp(x)"
 %out = aten::tanh(%y) in 0 at "m.py:7 return tanh(y)"
 return %out
@@ -325,8 +326,29 @@ return %out
     const Tape tape = from_text(text);
     return std::tuple(gone_after(tape, "lower"), gone_after(tape, "mask"), gone_after(tape, "unread"));
   };
-  CHECK(gone(R"(\"full\": make(x),)") == std::tuple(1, 5, 2));
-  CHECK(gone("exp(make(x)),") == std::tuple(1, 3, 2));
+  CHECK(gone(R"(\"full\": make(x),)", "x = exp(masks[kind])") == std::tuple(1, 5, 2));
+  CHECK(gone("exp(make(x)),", "x = exp(0)") == std::tuple(1, 3, 2));
+}
+
+// own code (DCCRN, U-Nets): `encoder_out.append(out)` runs no op; `out = join([out, encoder_out[-1 - i]], 1)` does
+TEST_CASE("a list that a line takes members of holds them until the frame returns") {
+  const auto gone = [](const char* read) {
+    const std::string text = std::string(R"tape(
+input %in float32 [2]
+scope 0 "" M
+%first = aten::relu(%in) in 0 at "m.py:2 out = relu(out)"
+%second = aten::exp(%first) in 0 at "m.py:3 out = exp(out)"
+%joined = aten::add.Tensor(%second, %first) in 0 at "m.py:5 )tape") +
+                             read + R"tape("
+%y = aten::tanh(%joined) in 0 at "m.py:6 y = tanh(out)"
+%out = aten::tanh(%y) in 0 at "m.py:7 return tanh(y)"
+return %out
+)tape";
+    return gone_after(from_text(text), "first");
+  };
+  CHECK(gone("out = out + outs[-1 - i]") == 4);
+  CHECK(gone("out = out + outs.pop()") == 2);
+  CHECK(gone("out = out + 2 * out") == 2);
 }
 
 // transformers 5.23.0, models/flaubert/modeling_flaubert.py:141, cache_utils.py (DynamicLayer.update): the cache is a

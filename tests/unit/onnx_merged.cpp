@@ -147,6 +147,37 @@ TEST_CASE("a dropout of another module on the same input is made there") {
   CHECK(dropped("q", "v", "Other")[1].starts_with("q.drop"));
 }
 
+// own code (DINO): teacher(images) under no_grad and student(images) join the same images
+TEST_CASE("a step that a region without gradients made as well stands in the line that calls it") {
+  const auto traced = [](::onnx::NodeProto& n, const std::string& trace) {
+    auto* p = n.add_metadata_props();
+    p->set_key("pkg.torch.onnx.stack_trace");
+    p->set_value(trace);
+  };
+  Builder b;
+  b.input("x", {-1, 8});
+  auto& exp = b.node("Exp", {"x"}, {"exp"});
+  noted(exp, "exp", "exp.default](args = (%x,)", "");
+  traced(exp, "File \"<eval_with_key>.7\", line 5, in forward\n    exp = torch.ops.aten.exp.default(x)");
+  auto& sin = b.node("Sin", {"exp"}, {"sin"});
+  noted(sin, "sin", "sin.default](args = (%exp,)", "");
+  traced(sin, "File \"<eval_with_key>.7\", line 6, in forward\n    sin = torch.ops.aten.sin.default(exp)");
+  auto& cos = b.node("Cos", {"exp"}, {"cos"});
+  noted(cos, "cos", "cos.default](args = (%exp_1,)", "student.net");
+  cos.mutable_metadata_props(1)->set_value("['', 'student', 'student.net', 'cos']");
+  cos.mutable_metadata_props(2)->set_value("['Model', 'Wrapper', 'Net', 'aten.cos.default']");
+  traced(cos,
+         "File \"m.py\", line 1, in forward\n    y = self.student(x)\n  File \"m.py\", line 2, in forward\n    "
+         "out.append(self.net(torch.exp(x)))\n  File \"m.py\", line 3, in forward\n    return x.cos()\n");
+  b.output("sin").output("cos");
+  const auto tape = b.tape(with_batch(4));
+  REQUIRE(tape.ok());
+  REQUIRE(count(*tape, "aten::exp") == 2);
+  const auto again = std::ranges::find(tape->calls.rbegin(), tape->calls.rend(), "aten::exp", &Call::op);
+  CHECK(module_of_call(*tape, *again) == "student");
+  CHECK(again->source == "m.py:2 out.append(self.net(torch.exp(x)))");
+}
+
 TEST_CASE("a product with one that an optimizer left out makes a tensor all the same") {
   // cos = emb.cos() * self.scaling, where scaling is 1.
   Builder b;

@@ -280,6 +280,31 @@ return %d
   CHECK(open.checkpoints[1].first == 2);
 }
 
+// own code: `m, z = self.trunk(m, z)`, whose loop calls checkpoint() on some of the blocks
+TEST_CASE("modules of one class that a method without lines calls may be checkpointed") {
+  const auto may_be = [](const std::string& line, const std::string& of_class) {
+    const std::string scope = " " + of_class + " in 0 at \"m.py:1 " + line + "\"\n";
+    Tape tape = lowered(R"tape(
+input %x float32 [2]
+scope 0 "" M
+scope 1 blocks.0)tape" + scope +
+                        "scope 2 blocks.1" + scope + R"tape(
+%a = aten::relu(%x) in 1 at "b.py:1 return relu(x).exp()"
+%b = aten::exp(%a) in 1 at "b.py:1 return relu(x).exp()"
+%c = aten::relu(%b) in 2 at "b.py:1 return relu(x).exp()"
+%d = aten::exp(%c) in 0 at "m.py:3 return x.exp()"
+return %d
+)tape");
+    tape.reading.own_checkpoints = true;
+    checkpoint_open_places(tape);
+    return tape.checkpoints.size();
+  };
+  CHECK(may_be("x = self.trunk(x)", "own.Block") == 2);
+  CHECK(may_be("x = block(x)", "own.Block") == 0);
+  CHECK(may_be("x = self.blocks(x)", "own.Block") == 0);
+  CHECK(may_be("x = self.forward_features(x)", "timm.models.vision_transformer.Block") == 0);
+}
+
 TEST_CASE("a range holds its estimate whatever sources and bounds it is made of") {
   std::mt19937 random(7);
   const auto bytes = [&] { return Bytes(static_cast<std::int64_t>(random() % 5000)); };

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "estimators/frontends/torch_export/expression.h"
+#include "estimators/frontends/torch_export/own_checkpoints.h"
 #include "estimators/pipeline.h"
 #include "estimators/restore/passes.h"
 #include "tests/unit/scratch_archive.h"
@@ -503,6 +504,47 @@ TEST_CASE("regions without gradients are inlined on detached values") {
     CHECK(std::any_of(loop.notes.begin(), loop.notes.end(),
                       [](const Note& n) { return n.text.find("'scan'") != std::string::npos; }));
   }
+}
+
+// own code: `for i, layer in enumerate(self.proc): m = checkpoint(layer, m) if i > 1 else layer(m)` in a method
+TEST_CASE("checkpoints of a method end with the modules that it calls") {
+  torch_export::Subgraph graph;
+  const auto add = [&](const std::string& path, bool mark = false, std::string target = "torch.ops.aten.exp.default") {
+    torch_export::Node n;
+    n.target = mark ? "torch.ops.aten.empty.memory_format" : std::move(target);
+    n.in_checkpoint = mark;
+    n.lines = {"m.py:9 y = self.step(x)"};
+    n.paths = {""};
+    n.classes = {"Model"};
+    if (!path.empty()) {
+      n.paths.push_back(path);
+      n.classes.push_back(path.starts_with("proc") ? "Layer" : "Head");
+      n.lines.push_back("m.py:3 return x.exp()");
+    }
+    graph.nodes.push_back(std::move(n));
+  };
+  const auto marked = [&] {
+    std::int32_t applications = 0;
+    return torch_export::checkpointed_nodes(graph, applications);
+  };
+  for (int turn = 0; turn < 2; ++turn) {
+    add("proc.0");
+    add("", true);
+    add("proc.1");
+    add("", false, "torch.ops.aten.select.int");  // an argument of the next one
+    add("", true);
+    add("proc.2");
+    add("head");
+  }
+  CHECK(marked() == std::vector<std::int32_t>{-1, -1, 0, -1, -1, 1, -1, -1, -1, 2, -1, -1, 3, -1});
+  graph.nodes.clear();
+  add("", true);  // a function that does more than the module it begins with
+  add("proc.0");
+  add("");
+  add("", true);
+  add("proc.1");
+  add("");
+  CHECK(marked() == std::vector<std::int32_t>{-1, 0, 0, -1, 1, 1});
 }
 
 TEST_CASE("functional graphs change buffers in place again") {
