@@ -43,6 +43,7 @@ class FrameNames {
         }
     }
     for (const auto& [name, value] : others_) hold(value, frames_.end(frame));
+    hold_other_turns(frame);
   }
 
  private:
@@ -67,22 +68,23 @@ class FrameNames {
           unnamed.push_back(id.index);
       });
     if (!known) return;
-    if (reads_lists_alone(statement.value, unbound)) return hold_members(frame, line, statement);
+    if (const auto lists = lists_read(statement.value, unbound); !lists.empty())
+      return hold_members(frame, line, statement, lists);
     if (unnamed.size() != unbound.size()) return;
     for (std::size_t i = 0; i < unbound.size(); ++i) stands_for(frame, unbound[i], unnamed[i]);
   }
 
-  /// "torch.cat([x, skips[-1 - i]], 1)": of the names that no visible line binds, the line takes parts of some, and the
-  /// others say which.
-  bool reads_lists_alone(std::string_view text, const std::vector<std::string_view>& unbound) const {
-    bool any = false;
+  /// "torch.cat([x, skips[-1 - i]], 1)": of the names that no visible line binds, the line takes parts of these, and
+  /// the others say which. Empty where it reads others as well.
+  std::set<std::string_view> lists_read(std::string_view text, const std::vector<std::string_view>& unbound) const {
+    std::set<std::string_view> lists;
     for (const std::string_view name : unbound)
       for (auto at = text.find(name); at != text.npos; at = text.find(name, at + 1)) {
         if (!is_whole_name(text, at, name.size()) || is_in_subscript(text, at)) continue;
-        if (!text.substr(at + name.size()).starts_with('[') || ever_bound_.contains(name)) return false;
-        any = true;
+        if (!text.substr(at + name.size()).starts_with('[') || ever_bound_.contains(name)) return {};
+        lists.insert(name);
       }
-    return any;
+    return lists;
   }
 
   /// Whether the character stands between the brackets of "x[…]".
@@ -97,14 +99,39 @@ class FrameNames {
   }
 
   /// What the line reads and has no name for is in the list, which lives until the frame returns.
-  void hold_members(std::int32_t frame, const Line& line, const Statement& statement) {
+  void hold_members(std::int32_t frame, const Line& line, const Statement& statement,
+                    const std::set<std::string_view>& lists) {
     for (std::int32_t at = line.first; at <= line.last; ++at)
       for_each_value(tape_.calls[static_cast<std::size_t>(at)], [&](ValueId id) {
         const ValueLife& l = lives_[static_cast<std::size_t>(id.index)];
         if (l.born < 0 || l.born >= line.first) return;
         const std::int32_t from = frames_.line(l.top, frames_.line_of(l.top, l.born)).binding;
-        if (from >= 0 && from != line.binding && !read_by_name(l, statement)) hold(id.index, frames_.end(frame));
+        if (from < 0 || from == line.binding || read_by_name(l, statement)) return;
+        hold(id.index, frames_.end(frame));
+        for (const std::string_view list : lists)
+          if (statement.value.find(std::string(list) + "[-1]") != statement.value.npos) members_[list].insert(id.index);
       });
+  }
+
+  /// "states[-1]" alone of what the turns of a loop, "x = layer(x)", have put into a list: it has what the others made
+  /// as well.
+  void hold_other_turns(std::int32_t frame) {
+    std::map<std::int32_t, std::int32_t> turns;  // by binding: how many lines
+    for (std::size_t i = 0; i < frames_.lines(frame); ++i) ++turns[frames_.line(frame, i).binding];
+    std::set<std::int32_t> loops;
+    for (const auto& [list, members] : members_) {
+      const ValueLife& l = lives_[static_cast<std::size_t>(*members.begin())];
+      if (members.size() == 1 && l.top == frame)
+        loops.insert(frames_.line(frame, frames_.line_of(frame, l.born)).binding);
+    }
+    std::erase_if(loops, [&](std::int32_t binding) { return turns[binding] < 2; });
+    if (loops.empty()) return;
+    for (std::size_t v = 0; v < lives_.size(); ++v) {
+      const ValueLife& l = lives_[v];
+      if (l.born < 0 || l.top != frame) continue;
+      const Line& made = frames_.line(frame, frames_.line_of(frame, l.born));
+      if (loops.contains(made.binding) && l.last > made.last) hold(static_cast<std::int32_t>(v), frames_.end(frame));
+    }
   }
 
   void stands_for(std::int32_t frame, std::string_view name, std::int32_t value) {
@@ -145,8 +172,10 @@ class FrameNames {
   const std::vector<ValueLife>& lives_;
   const std::vector<Statement>& statements_;  ///< by binding
   std::vector<std::int32_t>& until_;
-  std::set<std::string_view> lists_;                 ///< names of lists and dicts, which stand for no tensor
-  std::set<std::string_view> shrink_, ever_bound_;   ///< names of lists that give members away; names that a line binds
+  std::set<std::string_view> lists_;                ///< names of lists and dicts, which stand for no tensor
+  std::set<std::string_view> shrink_, ever_bound_;  ///< names of lists that give members away; names that a line binds
+  std::map<std::string_view, std::set<std::int32_t>>
+      members_;                                      ///< by name of a list: its last member, as lines take it
   std::map<std::int32_t, std::int32_t> ran_;         ///< by binding: the first call of its line's last turn
   std::map<std::string_view, std::int32_t> bound_;   ///< by name: the last call of the line that bound it last
   std::map<std::string_view, std::int32_t> others_;  ///< by name that no visible line binds: its value
