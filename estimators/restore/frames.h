@@ -147,6 +147,9 @@ class Frames {
     });
   }
 
+  /// Elements of the list that the name holds are taken out somewhere in the frame, or in a module that gets it.
+  bool is_emptied(std::int32_t scope, const std::string& name) const { return gives_away(frame(scope), name); }
+
   /// Where the names that line `i` binds to its `k`-th result are all bound again, or the end of the frame; -1 when the
   /// line binds no name.
   std::int32_t rebound(std::int32_t scope, std::size_t i, std::size_t k) const {

@@ -19,6 +19,7 @@
 #include "estimators/restore/method_states.h"
 #include "estimators/restore/names.h"
 #include "estimators/restore/other_names.h"
+#include "estimators/restore/popped_values.h"
 #include "estimators/restore/returned_lists.h"
 #include "estimators/restore/returned_weights.h"
 #include "estimators/restore/statement.h"
@@ -162,7 +163,7 @@ std::int32_t product_of_reciprocal(const Tape& tape, std::size_t i) {
 }
 
 /// Where the last use of each value settles, without names.
-Until settled_uses(const Tape& tape, const Frames& frames, const std::vector<ValueLife>& lives) {
+Until settled_uses(const Tape& tape, const Frames& frames, const std::vector<ValueLife>& lives, const Until& popped) {
   Until until(lives.size(), -1);
   for (std::size_t v = 0; v < lives.size(); ++v)
     if (lives[v].born >= 0) until[v] = frames.settled(lives[v].top, maker(tape, lives[v]).scope, lives[v].born);
@@ -176,6 +177,8 @@ Until settled_uses(const Tape& tape, const Frames& frames, const std::vector<Val
       until[index(id)] = std::max(until[index(id)], frames.settled(l.top, call.scope, at));
     });
   }
+  for (std::size_t v = 0; v < until.size(); ++v)
+    if (popped[v] >= 0) until[v] = popped[v];
   return until;
 }
 
@@ -238,6 +241,14 @@ Until read_by_functions(const Tape& tape, const Frames& frames) {
   return until;
 }
 
+/// The line that made it gives a name to a list whose elements are taken out later.
+bool is_of_emptied_list(const Frames& frames, const ValueLife& l) {
+  const auto& targets = frames.binding(frames.line(l.top, frames.line_of(l.top, l.born))).targets;
+  return std::ranges::any_of(targets, [&](const auto& names) {
+    return std::ranges::any_of(names, [&](const std::string& name) { return frames.is_emptied(l.top, name); });
+  });
+}
+
 /// How many there are.
 std::int64_t keep_states(Tape& tape, const std::vector<bool>& states) {
   for (std::size_t v = 0; v < states.size(); ++v)
@@ -290,8 +301,8 @@ void mark_last_uses(Tape& tape) {
   const Frames frames(tape);
   std::vector<ValueLife> lives = lives_of(tape, frames);
   const std::int64_t by_class = follow_returns(tape, frames, lives);
-  const Until settled = settled_uses(tape, frames, lives), listed = held_in_joined_lists(tape, frames),
-              collected = held_in_lists_of_class(tape, frames, lives);
+  const Until popped = settled_where_popped(tape, frames, lives), settled = settled_uses(tape, frames, lives, popped),
+              listed = held_in_joined_lists(tape, frames), collected = held_in_lists_of_class(tape, frames, lives);
   const std::vector<Statement> lines = statements(tape);
   const Until hidden =
       tape.reading.names == NameReading::held ? held_by_hidden_names(tape, frames, lines, lives) : Until();
@@ -313,9 +324,11 @@ void mark_last_uses(Tape& tape) {
     if (read[v] > until) until = read[v], ++by_function;
     if (inside[v] > until) until = inside[v], ++by_function;
     const std::int32_t without_names = until;
-    until = std::max({until, returned_by_name(tape, frames, l), returned_by_class(tape, frames, l), listed[v],
-                      collected[v], cached[v], others[v], in_lists[v], looped[v]});
-    if (places[v] >= 0) {
+    const bool named = popped[v] < 0 || !is_of_emptied_list(frames, l);
+    if (named)
+      until = std::max({until, returned_by_name(tape, frames, l), returned_by_class(tape, frames, l), listed[v],
+                        collected[v], cached[v], others[v], in_lists[v], looped[v]});
+    if (named && places[v] >= 0) {
       const std::int32_t end = frames.collected(l.top, at, {static_cast<std::int32_t>(v)});
       const std::int32_t bound = frames.rebound(l.top, at, static_cast<std::size_t>(places[v]));
       if (end >= 0 && !writes_to_tensor(tape, l.top, line))

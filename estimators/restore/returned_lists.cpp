@@ -92,6 +92,8 @@ class ReturnedLists {
     // An autograd.Function stands for several lines: the text is that of the first, the names are those of the last.
     const auto& targets = frames_.binding(line).targets;
     if (callee.empty() || targets.size() != 1) return;
+    if (std::ranges::any_of(targets[0], [&](const std::string& name) { return frames_.is_emptied(frame, name); }))
+      return;
     const std::size_t names = targets[0].size();
     const std::vector<std::int32_t> modules = called_as(frame, line, callee);
     const std::int32_t count = line.last - line.first + 1, size = static_cast<std::int32_t>(names);

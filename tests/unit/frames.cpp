@@ -351,6 +351,33 @@ return %out
   CHECK(gone("out = out + 2 * out") == 2);
 }
 
+// own code (U-Nets of two classes): `x, skips = self.encoder(x)`, `x = self.decoder(x, skips)`
+TEST_CASE("what a module pops of its caller's list goes with the line that popped it") {
+  const auto gone = [](const char* encoder, const char* read) {
+    const std::string text = std::string(R"tape(
+input %in float32 [2]
+scope 0 "" M
+scope 1 encoder Encoder in 0 at "m.py:1 )tape") +
+                             encoder + R"tape("
+scope 2 decoder Decoder in 0 at "m.py:2 x = self.decoder(x, skips)"
+%skip = aten::relu(%in) in 1 at "e.py:1 x = relu(x)"
+%deep = aten::exp(%skip) in 1 at "e.py:2 x = exp(x)"
+%c = aten::tanh(%deep) in 2 at "d.py:1 x = tanh(x)"
+%d = aten::add.Tensor(%c, %skip) in 2 at "d.py:2 x = x + )tape" +
+                             read + R"tape("
+%e = aten::tanh(%d) in 2 at "d.py:3 x = tanh(x)"
+%f = aten::exp(%e) in 2 at "d.py:4 return exp(x)"
+%g = aten::exp(%f) in 0 at "m.py:3 x = exp(x)"
+%out = aten::tanh(%g) in 0 at "m.py:4 return tanh(x)"
+return %out
+)tape";
+    return gone_after(from_text(text), "skip");
+  };
+  CHECK(gone("x, skips = self.encoder(x)", "skips.pop()") == 3);
+  CHECK(gone("skips = self.encoder(x)", "skips.pop()") == 3);
+  CHECK(gone("x, skips = self.encoder(x)", "skips[0]") > 3);
+}
+
 // transformers 5.23.0, models/flaubert/modeling_flaubert.py:141, cache_utils.py (DynamicLayer.update): the cache is a
 // local name of the model's, and what it hands back is in it.
 TEST_CASE("a cache of keys and values holds them until the frame that sees all its users returns") {
