@@ -125,7 +125,7 @@ class Frames {
   std::int32_t collected(std::int32_t scope, std::size_t i, ValueId value) const {
     const auto& lines = frame(scope).lines;
     const std::string& name = binding(lines[i]).collects;
-    if (name.empty() || gives_away(frame(scope), name)) return -1;
+    if (name.empty() || is_emptied(scope, name)) return -1;
     const std::int32_t end = replaced(scope, i, value);
     return end < 0 ? bound_next(scope, lines[i].last, name) : end;
   }
@@ -148,7 +148,7 @@ class Frames {
   }
 
   /// Elements of the list that the name holds are taken out somewhere in the frame, or in a module that gets it.
-  bool is_emptied(std::int32_t scope, const std::string& name) const { return gives_away(frame(scope), name); }
+  bool is_emptied(std::int32_t scope, const std::string& name) const { return frame(scope).emptied.contains(name); }
 
   /// Where the names that line `i` binds to its `k`-th result are all bound again, or the end of the frame; -1 when the
   /// line binds no name.
@@ -163,7 +163,7 @@ class Frames {
     std::vector<Line> lines;
     std::vector<std::vector<std::int32_t>> rebound;  ///< per line and position among its targets
     std::int32_t last_child = -1;
-    std::set<std::string, std::less<>> given;  ///< lists of this frame's that a module takes elements of
+    std::set<std::string> emptied;  ///< names of lists that give elements away, here or in a module that gets them
   };
 
   /// Where "x[i] = x[i].contiguous()" puts another tensor in the place of `value`, which line `i` had put there; -1:
@@ -278,22 +278,16 @@ class Frames {
     return 0;
   }
 
-  /// `x = self.up(x, skips)` of a module that does `skips.pop()`: the list is the caller's.
+  /// Of `x = self.up(x, skips)` whose module does `skips.pop()` the list is the caller's as well.
   void follow_lists() {
-    for (std::size_t s = 0; s < tape_.scopes.size(); ++s) {
-      const Scope& module = tape_.scopes[s];
-      for (const Line& line : frames_[s + 1].lines)
-        for (const std::string& name : binding(line).pops)
-          if (has_name(module.source, name)) frame(module.parent).given.insert(name);
-    }
-  }
-
-  /// The list that the name holds gives its elements away somewhere in the frame, or in a module that gets it.
-  bool gives_away(const Frame& f, const std::string& name) const {
-    return f.given.contains(name) || std::any_of(f.lines.begin(), f.lines.end(), [&](const Line& l) {
-             const auto& pops = binding(l).pops;
-             return std::find(pops.begin(), pops.end(), name) != pops.end();
-           });
+    for (std::size_t f = 0; f < frames_.size(); ++f)
+      for (const Line& line : frames_[f].lines)
+        for (const std::string& name : binding(line).pops) {
+          frames_[f].emptied.insert(name);
+          if (f == 0) continue;
+          const Scope& module = tape_.scopes[f - 1];
+          if (has_name(module.source, name)) frame(module.parent).emptied.insert(name);
+        }
   }
 
   void follow_names(Frame& f) const {
@@ -307,7 +301,7 @@ class Frames {
       f.rebound[i].assign(width, -1);
       for (const auto& names : s.targets)
         for (std::size_t k = 0; k < width; ++k) {
-          if (s.makes_list && gives_away(f, names[0])) continue;
+          if (s.makes_list && f.emptied.contains(names[0])) continue;
           const auto it = next.find(names[names.size() == 1 ? 0 : std::min(k, names.size() - 1)]);
           // An attribute outlives the frame; nobody can see how long, so the frame's end stands for it.
           f.rebound[i][k] = std::max(f.rebound[i][k], it == next.end() ? end : it->second);

@@ -24,7 +24,6 @@ class FrameNames {
     for (std::size_t i = 0; i < frames_.lines(frame); ++i) {
       const Binding& binding = frames_.binding(frames_.line(frame, i));
       if (!binding.collects.empty()) lists_.insert(binding.collects);
-      shrink_.insert(binding.pops.begin(), binding.pops.end());
       for (const auto& names : binding.targets) ever_bound_.insert(names.begin(), names.end());
     }
     for (std::size_t i = 0; i < frames_.lines(frame); ++i) {
@@ -51,7 +50,7 @@ class FrameNames {
     const Statement& statement = statements_[static_cast<std::size_t>(line.binding)];
     std::vector<std::string_view> unbound;
     for (const std::string_view name : names_read(statement.value, true))
-      if (!bound_.contains(name) && !lists_.contains(name) && !shrink_.contains(name) &&
+      if (!bound_.contains(name) && !lists_.contains(name) && !frames_.is_emptied(frame, std::string(name)) &&
           std::ranges::find(unbound, name) == unbound.end())
         unbound.push_back(name);
     std::vector<std::int32_t> unnamed;
@@ -77,7 +76,9 @@ class FrameNames {
   /// "torch.cat([x, skips[-1 - i]], 1)": of the names that no visible line binds, the line takes parts of these, and
   /// the others say which. Empty where it reads others as well.
   std::set<std::string_view> lists_read(std::string_view text, const std::vector<std::string_view>& unbound) const {
+    constexpr std::size_t longest = 4096;  // of a line that people write
     std::set<std::string_view> lists;
+    if (text.size() > longest) return lists;
     for (const std::string_view name : unbound)
       for (auto at = text.find(name); at != text.npos; at = text.find(name, at + 1)) {
         if (!is_whole_name(text, at, name.size()) || is_in_subscript(text, at)) continue;
@@ -126,11 +127,13 @@ class FrameNames {
     }
     std::erase_if(loops, [&](std::int32_t binding) { return turns[binding] < 2; });
     if (loops.empty()) return;
-    for (std::size_t v = 0; v < lives_.size(); ++v) {
-      const ValueLife& l = lives_[v];
-      if (l.born < 0 || l.top != frame) continue;
-      const Line& made = frames_.line(frame, frames_.line_of(frame, l.born));
-      if (loops.contains(made.binding) && l.last > made.last) hold(static_cast<std::int32_t>(v), frames_.end(frame));
+    for (std::size_t i = 0; i < frames_.lines(frame); ++i) {
+      const Line& turn = frames_.line(frame, i);
+      for (std::int32_t at = turn.first; loops.contains(turn.binding) && at <= turn.last; ++at)
+        for (const ValueId id : tape_.calls[static_cast<std::size_t>(at)].outputs)
+          if (id.valid() && lives_[static_cast<std::size_t>(id.index)].top == frame &&
+              lives_[static_cast<std::size_t>(id.index)].last > turn.last)
+            hold(id.index, frames_.end(frame));
     }
   }
 
@@ -172,8 +175,8 @@ class FrameNames {
   const std::vector<ValueLife>& lives_;
   const std::vector<Statement>& statements_;  ///< by binding
   std::vector<std::int32_t>& until_;
-  std::set<std::string_view> lists_;                ///< names of lists and dicts, which stand for no tensor
-  std::set<std::string_view> shrink_, ever_bound_;  ///< names of lists that give members away; names that a line binds
+  std::set<std::string_view> lists_;       ///< names of lists and dicts, which stand for no tensor
+  std::set<std::string_view> ever_bound_;  ///< names that a line binds
   std::map<std::string_view, std::set<std::int32_t>>
       members_;                                      ///< by name of a list: its last member, as lines take it
   std::map<std::int32_t, std::int32_t> ran_;         ///< by binding: the first call of its line's last turn
