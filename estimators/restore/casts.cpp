@@ -56,8 +56,7 @@ class Pass {
     std::vector<Rule> rules;
     for (const Scope& s : tape_.scopes) rules.push_back(rule_of(tape_, s));
     if (std::all_of(rules.begin(), rules.end(), [](Rule r) { return r == Rule::none; })) return;
-    std::vector<Call> calls = std::move(tape_.calls);
-    tape_.calls.clear();
+    std::vector<Call> calls = std::exchange(tape_.calls, {});
     for (std::size_t i = 0; i < calls.size();) {
       // The calls of one pass through a module stand together.
       std::size_t end = i + 1;
@@ -65,7 +64,7 @@ class Pass {
       const Rule rule = calls[i].scope >= 0 ? rules[calls[i].scope] : Rule::none;
       std::vector<Call> body(std::make_move_iterator(calls.begin() + static_cast<std::ptrdiff_t>(i)),
                              std::make_move_iterator(calls.begin() + static_cast<std::ptrdiff_t>(end)));
-      switch (rule) {
+      switch (shows_itself(rule, body) ? Rule::none : rule) {
         case Rule::none:
           put(std::move(body));
           break;
@@ -103,6 +102,13 @@ class Pass {
   }
 
  private:
+  /// A RotaryEmbedding of the model's own whose lines the file shows: no decorator has switched autocast off.
+  bool shows_itself(Rule rule, const std::vector<Call>& body) const {
+    const Scope& s = tape_.scopes[static_cast<std::size_t>(std::max(body.front().scope, 0))];
+    return rule == Rule::rotary && !s.module_class.starts_with("transformers") &&
+           std::ranges::none_of(body, &std::string::empty, &Call::source);
+  }
+
   void put(std::vector<Call> body) {
     for (Call& c : body) tape_.calls.push_back(std::move(c));
   }

@@ -107,6 +107,32 @@ return %out
   CHECK(ops("cos = self.rotary_emb(unknown, position_ids)") == "memplan::to_default_dtype");
 }
 
+// own code (CoCa, PaLM): einsum("i , j -> i j", seq, self.inv_freq) is 16-bit under autocast
+TEST_CASE("a RotaryEmbedding of the model's own is what its lines say") {
+  const auto casts = [](const char* of_class, const char* line) {
+    Tape tape = from_text(std::string(R"tape(
+input %x float32 [2, 8]
+buffer %inv_freq float32 [8]
+scope 0 "" M
+scope 1 rotary )tape") + of_class +
+                          R"tape( in 0 at "m.py:2 cos = self.rotary(x)"
+%freqs = aten::mul.Tensor(%inv_freq, 2) in 1)tape" +
+                          line + R"tape(
+%cos = aten::cos(%freqs) in 1)tape" +
+                          line + R"tape(
+%out = aten::mul.Tensor(%x, %cos) in 0 at "m.py:3 return x * cos"
+return %out
+)tape");
+    bind_names(tape);
+    restore_casts(tape);
+    return tape.recovered.size();
+  };
+  constexpr auto shown = " at \"m.py:9 return (self.inv_freq * 2).cos()\"";
+  CHECK(casts("own.RotaryEmbedding", shown) == 0);
+  CHECK(casts("own.RotaryEmbedding", "") == 1);  // behind a decorator
+  CHECK(casts("transformers.models.llama.modeling_llama.LlamaRotaryEmbedding", shown) == 1);
+}
+
 // peft 0.21.2, tuners/lora/layer.py:1089: torch_result_dtype = result.dtype, right after result = self.base_layer(x)
 TEST_CASE("a name that holds a dtype is that of the tensor that had the other name first") {
   const auto like = [](const char* module) {

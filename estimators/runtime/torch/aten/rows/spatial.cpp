@@ -107,7 +107,9 @@ ValueList run_affine_grid(Run& r, Args& a) {
     ScopedValue<bool> no_grad(r.grad_mode, false);
     Tensor base = base_grid(r, size, theta->dtype);
     Tensor flat = op::view(r, base, {size[0], points, size.size() - 1});
-    y = op::view(r, op::bmm(r, flat, op::transpose(r, theta, 1, 2)), out_sizes);
+    // Autocast sees this product of the op's own (aten/src/ATen/native/AffineGridGenerator.cpp).
+    const Tensor product = call_op(r, "aten::bmm", {flat, op::transpose(r, theta, 1, 2)})[0].tensor();
+    y = op::view(r, product, out_sizes);
     y->is_view = false;
   }
   r.record({theta}, {y}, [size, points](Run& r, Node&, TensorList& g) {
