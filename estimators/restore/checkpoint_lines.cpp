@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -151,25 +152,28 @@ class Numbering {
 /// Modules that a method without lines calls.
 class HiddenLoops {
  public:
-  explicit HiddenLoops(const Tape& tape) : tape_(tape), hidden_(tape.scopes.size(), false) {
+  explicit HiddenLoops(const Tape& tape) : tape_(tape), outermost_(tape.scopes.size(), -1) {
+    std::vector<bool> hidden(tape.scopes.size(), false);
     std::set<std::string_view> paths;
     for (const Scope& s : tape.scopes) paths.insert(s.path);
     std::map<std::pair<std::int32_t, std::string_view>, std::set<std::string_view>> alike;  // of a caller, of a class
-    for (std::size_t s = 0; s < hidden_.size(); ++s) {
+    for (std::size_t s = 0; s < hidden.size(); ++s) {
       const Scope& module = tape.scopes[s];
-      hidden_[s] = module.parent >= 0 && is_own(module.module_class) && calls_method(module, paths);
-      if (hidden_[s]) alike[{module.parent, module.module_class}].insert(module.path);
+      hidden[s] = module.parent >= 0 && is_own(module.module_class) && calls_method(module, paths);
+      if (hidden[s]) alike[{module.parent, module.module_class}].insert(module.path);
     }
-    for (std::size_t s = 0; s < hidden_.size(); ++s)
-      hidden_[s] = hidden_[s] && alike[{tape.scopes[s].parent, tape.scopes[s].module_class}].size() > 1;
+    for (std::size_t s = 0; s < hidden.size(); ++s) {
+      const Scope& module = tape.scopes[s];
+      outermost_[s] = around(module.parent).value_or(-1);  // a parent is made before its children
+      if (outermost_[s] < 0 && hidden[s] && alike[{module.parent, module.module_class}].size() > 1)
+        outermost_[s] = static_cast<std::int32_t>(s);
+    }
   }
 
-  /// The outermost of such modules around the scope; -1: there is none.
-  std::int32_t around(std::int32_t scope) const {
-    std::int32_t found = -1;
-    for (; scope >= 0; scope = scope_at(tape_, scope).parent)
-      if (hidden_[static_cast<std::size_t>(scope)]) found = scope;
-    return found;
+  /// The outermost of such modules around the scope.
+  std::optional<std::int32_t> around(std::int32_t scope) const {
+    const std::int32_t found = scope < 0 ? -1 : outermost_[static_cast<std::size_t>(scope)];
+    return found < 0 ? std::nullopt : std::optional(found);
   }
 
  private:
@@ -196,8 +200,25 @@ class HiddenLoops {
   }
 
   const Tape& tape_;
-  std::vector<bool> hidden_;  ///< by scope
+  std::vector<std::int32_t> outermost_;  ///< by scope
 };
+
+/// Consecutive calls that stand in one scope each; `scope_of` a call: none where it is not checkpointed.
+template <class ScopeOf>
+std::vector<CheckpointRegion> regions_of(const Tape& tape, ScopeOf&& scope_of) {
+  std::vector<CheckpointRegion> regions;
+  std::optional<std::int32_t> last;
+  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
+    const std::optional<std::int32_t> now = scope_of(tape.calls[i]);
+    const auto at = static_cast<std::int32_t>(i);
+    if (now && now == last)
+      regions.back().last = at;
+    else if (now)
+      regions.push_back({at, at, *now, {}});
+    last = now;
+  }
+  return regions;
+}
 
 }  // namespace
 
@@ -206,36 +227,16 @@ void number_checkpointed_lines(Tape& tape) {
 }
 
 std::vector<CheckpointRegion> open_checkpoints(const Tape& tape) {
-  std::vector<CheckpointRegion> regions;
   CheckpointPlaces places(tape, true);
-  Place last;
-  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
-    const Place now = places.of(tape.calls[i]);
-    const auto at = static_cast<std::int32_t>(i);
-    const bool same = last.valid() && now.module == last.module && (now.module >= 0 || now.frame == last.frame);
-    if (now.valid() && same)
-      regions.back().last = at;
-    else if (now.valid())
-      regions.push_back({at, at, now.module >= 0 ? now.module : now.frame, {}});
-    last = now;
-  }
-  return regions;
+  return regions_of(tape, [&](const Call& call) {
+    const Place place = places.of(call);
+    return place.valid() ? std::optional(place.module >= 0 ? place.module : place.frame) : std::nullopt;
+  });
 }
 
 std::vector<CheckpointRegion> hidden_checkpoints(const Tape& tape) {
   const HiddenLoops loops(tape);
-  std::vector<CheckpointRegion> regions;
-  std::int32_t last = -1;
-  for (std::size_t i = 0; i < tape.calls.size(); ++i) {
-    const std::int32_t now = loops.around(tape.calls[i].scope);
-    const auto at = static_cast<std::int32_t>(i);
-    if (now >= 0 && now == last)
-      regions.back().last = at;
-    else if (now >= 0)
-      regions.push_back({at, at, now, {}});
-    last = now;
-  }
-  return regions;
+  return regions_of(tape, [&](const Call& call) { return loops.around(call.scope); });
 }
 
 }  // namespace memplan

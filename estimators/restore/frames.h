@@ -148,7 +148,12 @@ class Frames {
   }
 
   /// Elements of the list that the name holds are taken out somewhere in the frame, or in a module that gets it.
-  bool is_emptied(std::int32_t scope, const std::string& name) const { return frame(scope).emptied.contains(name); }
+  bool is_emptied(std::int32_t scope, std::string_view name) const { return frame(scope).emptied.contains(name); }
+
+  /// Of the line of `scope` that contains call `at`.
+  const Binding& binding_at(std::int32_t scope, std::int32_t at) const {
+    return binding(line(scope, line_of(scope, at)));
+  }
 
   /// Where the names that line `i` binds to its `k`-th result are all bound again, or the end of the frame; -1 when the
   /// line binds no name.
@@ -163,7 +168,8 @@ class Frames {
     std::vector<Line> lines;
     std::vector<std::vector<std::int32_t>> rebound;  ///< per line and position among its targets
     std::int32_t last_child = -1;
-    std::set<std::string> emptied;  ///< names of lists that give elements away, here or in a module that gets them
+    /// Names of lists that give elements away, here or in a module that gets them.
+    std::set<std::string, std::less<>> emptied;
   };
 
   /// Where "x[i] = x[i].contiguous()" puts another tensor in the place of `value`, which line `i` had put there; -1:

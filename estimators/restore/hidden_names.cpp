@@ -166,7 +166,7 @@ void hold_under_unseen_names(const Tape& tape, const Frames& frames, const std::
   for (const Call& call : tape.calls) binds(call.scope, call.binding);
   for (const Scope& scope : tape.scopes) binds(scope.parent, scope.binding);
   const auto name_of = [&](std::int32_t scope, std::int32_t at) -> std::string_view {
-    const auto& targets = frames.binding(frames.line(scope, frames.line_of(scope, at))).targets;
+    const auto& targets = frames.binding_at(scope, at).targets;
     return targets.size() == 1 && targets[0].size() == 1 ? std::string_view(targets[0][0]) : std::string_view();
   };
   for (std::size_t i = 0; i < tape.calls.size(); ++i) {

@@ -243,8 +243,7 @@ Until read_by_functions(const Tape& tape, const Frames& frames) {
 
 /// The line that made it gives a name to a list whose elements are taken out later.
 bool is_of_emptied_list(const Frames& frames, const ValueLife& l) {
-  const auto& targets = frames.binding(frames.line(l.top, frames.line_of(l.top, l.born))).targets;
-  return std::ranges::any_of(targets, [&](const auto& names) {
+  return std::ranges::any_of(frames.binding_at(l.top, l.born).targets, [&](const auto& names) {
     return std::ranges::any_of(names, [&](const std::string& name) { return frames.is_emptied(l.top, name); });
   });
 }

@@ -50,7 +50,7 @@ class FrameNames {
     const Statement& statement = statements_[static_cast<std::size_t>(line.binding)];
     std::vector<std::string_view> unbound;
     for (const std::string_view name : names_read(statement.value, true))
-      if (!bound_.contains(name) && !lists_.contains(name) && !frames_.is_emptied(frame, std::string(name)) &&
+      if (!bound_.contains(name) && !lists_.contains(name) && !frames_.is_emptied(frame, name) &&
           std::ranges::find(unbound, name) == unbound.end())
         unbound.push_back(name);
     std::vector<std::int32_t> unnamed;
@@ -102,6 +102,9 @@ class FrameNames {
   /// What the line reads and has no name for is in the list, which lives until the frame returns.
   void hold_members(std::int32_t frame, const Line& line, const Statement& statement,
                     const std::set<std::string_view>& lists) {
+    std::vector<std::set<std::int32_t>*> last_of;  // lists of which the line takes the last member
+    for (const std::string_view list : lists)
+      if (statement.value.find(std::string(list) + "[-1]") != statement.value.npos) last_of.push_back(&members_[list]);
     for (std::int32_t at = line.first; at <= line.last; ++at)
       for_each_value(tape_.calls[static_cast<std::size_t>(at)], [&](ValueId id) {
         const ValueLife& l = lives_[static_cast<std::size_t>(id.index)];
@@ -109,24 +112,22 @@ class FrameNames {
         const std::int32_t from = frames_.line(l.top, frames_.line_of(l.top, l.born)).binding;
         if (from < 0 || from == line.binding || read_by_name(l, statement)) return;
         hold(id.index, frames_.end(frame));
-        for (const std::string_view list : lists)
-          if (statement.value.find(std::string(list) + "[-1]") != statement.value.npos) members_[list].insert(id.index);
+        for (std::set<std::int32_t>* members : last_of) members->insert(id.index);
       });
   }
 
   /// "states[-1]" alone of what the turns of a loop, "x = layer(x)", have put into a list: it has what the others made
   /// as well.
   void hold_other_turns(std::int32_t frame) {
+    std::set<std::int32_t> loops;
+    for (const auto& [list, members] : members_)
+      if (members.size() == 1)
+        if (const ValueLife& l = lives_[static_cast<std::size_t>(*members.begin())]; l.top == frame)
+          loops.insert(frames_.line(frame, frames_.line_of(frame, l.born)).binding);
+    if (loops.empty()) return;
     std::map<std::int32_t, std::int32_t> turns;  // by binding: how many lines
     for (std::size_t i = 0; i < frames_.lines(frame); ++i) ++turns[frames_.line(frame, i).binding];
-    std::set<std::int32_t> loops;
-    for (const auto& [list, members] : members_) {
-      const ValueLife& l = lives_[static_cast<std::size_t>(*members.begin())];
-      if (members.size() == 1 && l.top == frame)
-        loops.insert(frames_.line(frame, frames_.line_of(frame, l.born)).binding);
-    }
     std::erase_if(loops, [&](std::int32_t binding) { return turns[binding] < 2; });
-    if (loops.empty()) return;
     for (std::size_t i = 0; i < frames_.lines(frame); ++i) {
       const Line& turn = frames_.line(frame, i);
       for (std::int32_t at = turn.first; loops.contains(turn.binding) && at <= turn.last; ++at)

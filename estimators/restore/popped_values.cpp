@@ -42,7 +42,7 @@ class PoppedValues {
     const Scope& module = tape_.scopes[static_cast<std::size_t>(frame)];
     if (l.top != module.parent) return true;
     bool given = false;
-    for (const auto& names : frames_.binding(frames_.line(l.top, frames_.line_of(l.top, l.born))).targets)
+    for (const auto& names : frames_.binding_at(l.top, l.born).targets)
       for (const std::string& name : names) {
         if (!has_name(module.source, name)) continue;
         if (frames_.is_emptied(l.top, name)) return false;
@@ -52,7 +52,7 @@ class PoppedValues {
   }
 
   void settle(std::int32_t frame, const Line& line, std::size_t count) {
-    std::set<std::int32_t> outside;  // values, the oldest first
+    std::set<std::int32_t> outside;  // values
     for (std::int32_t at = line.first; at <= line.last; ++at)
       for_each_value(tape_.calls[static_cast<std::size_t>(at)], [&](ValueId id) {
         const ValueLife& l = life(id.index);

@@ -65,8 +65,9 @@ def section():
             "cb92496 to c2097d91 are of 201 models of the sealed half, 66 of them by ONNX; those of dc8ecd97 to 0cc99429 of 145, 134 by ONNX. Those of 28 November",
             "are collected anew, by ONNX and as recordings, in the order of the hash; their open half is of models from the end of that order, which had been met as",
             ".pt2 files but not by ONNX: of the first 23, 73.5 % of 68 runs were exact and none outside of the range before a rule was changed. The rows of",
-            "1e042291 are of 242 names of the sealed half in that order, 185 of them recorded, 174 by .pt2 and 160 by ONNX. Those of 7a70977a to",
-            "5b398656 are of 331 names, those of db207c9b of 276 by ONNX and of 100 by .pt2. Before 7a70977a, ONNX files whose batch the exporter had fixed at that of its example were compared with runs at another batch (18 of 201). Own models were",
+            "1e042291 are of 242 names of the sealed half in that order, 185 of them recorded, 174 by .pt2 and 160 by ONNX. Those of 7a70977a to 5b398656 are of",
+            "331 names, those of db207c9b of 276 by ONNX and of 100 by .pt2. Before 7a70977a, ONNX files whose batch the exporter had fixed at that of its example",
+            "were compared with runs at another batch (18 of 201). Own models were",
             "written with known causes of errors in mind, so they are harder than what people write on average.", ""]
     found = sorted(enumerate(rows()), key=lambda p: (p[1]["half"] != "sealed", [-ord(c) for c in p[1]["date"]], list(naming.ROUTES).index(p[1]["route"]), p[0]))
     head = ["models", "runs", "loads", "requested exact", "median", "p95", "max", "allocated p95", "reserved p95", "outside: requested", "allocated", "reserved", "process",

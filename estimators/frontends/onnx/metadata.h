@@ -19,6 +19,10 @@ inline std::string_view last_frame(std::string_view trace) {
   return at == trace.npos ? std::string_view() : trace.substr(at);
 }
 
+/// The file that frames in a region without gradients or autocast name: the region is a graph of its own, and its
+/// nodes have that graph's lines.
+inline constexpr std::string_view file_of_region = "<eval_with_key>";
+
 /// onnxscript's optimizer moved an F.pad into this convolution, and says so.
 inline bool has_fused_pad(const std::map<std::string, std::string>& metadata) {
   return note_at(metadata, "pkg.onnxscript.rewriter.rule_name").find("FuseConvPad") != std::string_view::npos;

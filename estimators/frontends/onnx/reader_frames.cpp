@@ -50,9 +50,10 @@ bool rests_on_stored(const Graph& graph, const std::vector<std::int32_t>& maker,
   return false;
 }
 
-/// `with torch.no_grad():` is a graph of its own in the exported program: its nodes have its lines, and no modules.
+/// A node in `with torch.no_grad():` has no frames of the program's, and stands in no module.
 bool lost_its_frames(const GraphNode& node) {
-  return note_at(node.metadata, stack_trace_key).find("File \"<eval_with_key>") != std::string_view::npos;
+  return note_at(node.metadata, stack_trace_key).find(fmt::format("File \"{}", file_of_region)) !=
+         std::string_view::npos;
 }
 
 std::string_view own_line(const GraphNode& node) { return last_frame(note_at(node.metadata, stack_trace_key)); }
@@ -70,6 +71,15 @@ std::string printed(std::vector<std::string_view> names, std::string_view last) 
   return fmt::format("['{}']", fmt::join(names, "', '"));
 }
 
+/// Gives the node that place in place of its own.
+void stand_in(GraphNode& node, const Place& place) {
+  const Place mine = place_of(node);  // views of what is written below
+  const std::string modules = printed(place.modules, mine.modules.back()),
+                    kinds = printed(place.kinds, mine.kinds.back());
+  node.metadata[scopes_key] = modules;
+  node.metadata[classes_key] = kinds;
+}
+
 /// Puts the node into the innermost of the reader's frames whose line calls its op, `self.backbone(torch.cat(x))`.
 bool stand_where_called(GraphNode& copy, const GraphNode& reader) {
   const Place mine = place_of(copy), its = place_of(reader);
@@ -83,11 +93,8 @@ bool stand_where_called(GraphNode& copy, const GraphNode& reader) {
     Place place = its;
     place.modules.resize(k + 2);
     place.kinds.resize(k + 2);
-    const std::string modules = printed(place.modules, mine.modules.back()),
-                      kinds = printed(place.kinds, mine.kinds.back());
+    stand_in(copy, place);
     copy.metadata[stack_trace_key] = std::string(trace.substr(0, end));
-    copy.metadata[scopes_key] = modules;
-    copy.metadata[classes_key] = kinds;
     return true;
   }
   return false;
@@ -126,13 +133,11 @@ bool ReaderFrames::move_to_reader(GraphNode& copy, const GraphNode& reader, std:
   const bool beside = mine.kind() != its.kind() && !around && !is_within(its.module(), mine.module()) &&
                       has_others(mine.module(), chain);
   if (!twin && ((!around && !beside) || rests_on_stored(graph_, maker_, n, mine.module()))) return false;
-  const std::string modules = printed(its.modules, mine.modules.back()), kinds = printed(its.kinds, mine.kinds.back());
   if (twin)
     lead_with(copy, reader, mine.modules.size() - 2);
   else
     take_lines(copy, reader);
-  copy.metadata[scopes_key] = modules;
-  copy.metadata[classes_key] = kinds;
+  stand_in(copy, its);
   return true;
 }
 

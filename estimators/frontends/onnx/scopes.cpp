@@ -2,6 +2,7 @@
 
 #include "estimators/frontends/onnx/call_frames.h"
 #include "estimators/frontends/onnx/fx_text.h"
+#include "estimators/frontends/onnx/metadata.h"
 #include "estimators/graph/exporter_notes.h"
 
 namespace memplan::onnx_format {
@@ -106,7 +107,7 @@ std::string_view written_by(std::string_view line) {
 
 /// A region without gradients or without autocast is a graph of its own, whose lines the exporter has written.
 bool ScopeTracker::follow_regions(const std::vector<std::string>& lines) {
-  const bool region = !lines.empty() && lines.back().starts_with("<eval_with_key>");
+  const bool region = !lines.empty() && lines.back().starts_with(file_of_region);
   std::string graph = region ? lines.back().substr(0, lines.back().find(':')) : std::string();
   if (graph != graph_of_region_) {
     graph_of_region_ = std::move(graph);
@@ -148,8 +149,7 @@ std::int32_t ScopeTracker::enter(const std::vector<Text>& paths, const std::vect
     return open(paths, classes, {lines.begin(), lines.begin() + static_cast<std::ptrdiff_t>(paths.size())}, application,
                 source);
   const CallFrames f = call_frames({paths.begin(), paths.end()}, {classes.begin(), classes.end()}, lines);
-  if (!application && !f.application.empty() && !lines.back().starts_with("<eval_with_key>"))
-    application = &f.application;
+  if (!application && !f.application.empty() && !lines.back().starts_with(file_of_region)) application = &f.application;
   return open(f.paths, f.classes, f.lines, application, source);
 }
 
