@@ -116,14 +116,18 @@ class FrameNames {
       });
   }
 
-  /// "states[-1]" alone of what the turns of a loop, "x = layer(x)", have put into a list: it has what the others made
-  /// as well.
+  /// "states[-1]", or "states[0] + states[-1]", of what the turns of a loop, "x = layer(x)", have put into a list: it
+  /// has what the others made as well.
   void hold_other_turns(std::int32_t frame) {
     std::set<std::int32_t> loops;
-    for (const auto& [list, members] : members_)
-      if (members.size() == 1)
-        if (const ValueLife& l = lives_[static_cast<std::size_t>(*members.begin())]; l.top == frame)
-          loops.insert(frames_.line(frame, frames_.line_of(frame, l.born)).binding);
+    for (const auto& [list, members] : members_) {
+      std::set<std::int32_t> made_by;
+      for (const std::int32_t member : members) {
+        const ValueLife& l = lives_[static_cast<std::size_t>(member)];
+        made_by.insert(l.top == frame ? frames_.line(frame, frames_.line_of(frame, l.born)).binding : -1);
+      }
+      if (made_by.size() == 1 && *made_by.begin() >= 0) loops.merge(made_by);
+    }
     if (loops.empty()) return;
     std::map<std::int32_t, std::int32_t> turns;  // by binding: how many lines
     for (std::size_t i = 0; i < frames_.lines(frame); ++i) ++turns[frames_.line(frame, i).binding];

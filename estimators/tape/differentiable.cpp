@@ -8,7 +8,8 @@ namespace memplan {
 
 void Differentiable::follow(const Call& call) {
   bool any = false;
-  if (call.op != "aten::detach") for_each_value(call, [&](ValueId id) { any = any || wants(id); });
+  if (call.op != "aten::detach" && call.op != "aten::detach_copy")
+    for_each_value(call, [&](ValueId id) { any = any || wants(id); });
   if (!any) return;
   made_.resize(tape_.values.size(), false);
   for (const ValueId out : call.outputs)

@@ -16,10 +16,10 @@ namespace memplan {
 namespace {
 
 /// Ops that hand every position on as it is.
-constexpr std::array same_numbers{"aten::unsqueeze", "aten::squeeze",    "aten::view",      "aten::reshape",
-                                  "aten::expand",    "aten::expand_as",  "aten::to",        "aten::_to_copy",
-                                  "aten::clone",     "aten::contiguous", "aten::alias",     "aten::detach",
-                                  "aten::repeat",    "aten::lift_fresh", "aten::unsqueeze_"};
+constexpr std::array same_numbers{"aten::unsqueeze",   "aten::squeeze",    "aten::view",       "aten::reshape",
+                                  "aten::expand",      "aten::expand_as",  "aten::to",         "aten::_to_copy",
+                                  "aten::clone",       "aten::contiguous", "aten::alias",      "aten::detach",
+                                  "aten::detach_copy", "aten::repeat",     "aten::lift_fresh", "aten::unsqueeze_"};
 
 using Makers = std::unordered_map<std::int32_t, const Call*>;
 

@@ -351,6 +351,27 @@ return %out
   CHECK(gone("out = out + 2 * out") == 2);
 }
 
+// own code (bi-encoders): `states.append(x)` in a loop, then `x = (states[0] + states[-1]) / 2`
+TEST_CASE("a list whose first and last members a line takes has what the turns between made") {
+  const auto gone = [](const char* read) {
+    const std::string text = std::string(R"tape(
+input %in float32 [2]
+scope 0 "" M
+%first = aten::relu(%in) in 0 at "m.py:2 x = relu(x)"
+%second = aten::relu(%first) in 0 at "m.py:2 x = relu(x)"
+%third = aten::relu(%second) in 0 at "m.py:2 x = relu(x)"
+%sum = aten::add.Tensor(%first, %third) in 0 at "m.py:3 )tape") +
+                             read + R"tape("
+%y = aten::tanh(%sum) in 0 at "m.py:4 y = tanh(x)"
+%out = aten::tanh(%y) in 0 at "m.py:5 return tanh(y)"
+return %out
+)tape";
+    return gone_after(from_text(text), "second");
+  };
+  CHECK(gone("x = states[0] + states[-1]") == 5);
+  CHECK(gone("x = first + last") == 2);
+}
+
 // own code (U-Nets of two classes): `x, skips = self.encoder(x)`, `x = self.decoder(x, skips)`
 TEST_CASE("what a module pops of its caller's list goes with the line that popped it") {
   const auto gone = [](const char* encoder, const char* read) {

@@ -63,6 +63,32 @@ bool AlikeCalls::part_slice(std::int32_t by, const FxGroup& reader) {
   });
 }
 
+bool AlikeCalls::is_read_alike(std::int32_t by, const FxGroup& reader) {
+  know();
+  const std::string_view frame = last_frame(trace_of(graph_.nodes[at(reader.nodes.back())]));
+  const auto named = readers_.find(program_.groups[at(by)].name);
+  return !frame.empty() && named != readers_.end() && std::ranges::any_of(named->second, [&](const FxGroup* first) {
+    const GraphNode& node = graph_.nodes[at(first->nodes.back())];
+    return first->text.target == reader.text.target && module_of_node(node) == module_of(by) &&
+           last_frame(trace_of(node)) == frame;
+  });
+}
+
+std::pair<std::string, std::string> AlikeCalls::made_like(const FxGroup& made, const FxGroup& reader) {
+  const auto value_of = [](const FxGroup& call, std::size_t i) {
+    return i < call.text.args.size() ? std::get_if<ValueId>(&call.text.args[i].value) : nullptr;
+  };
+  const ValueId* like = value_of(made, 0);
+  if (!like || made.text.target.find("aten.new_") == std::string_view::npos) return {};
+  know();
+  if (const auto named = readers_.find(made.name); named != readers_.end())
+    for (const FxGroup* first : named->second)
+      for (std::size_t i = 1; first->text.target == reader.text.target && i < first->text.args.size(); ++i)
+        if (const ValueId* its = value_of(*first, i), *mine = value_of(reader, i); its && mine && *its == *like)
+          return {std::string(program_.names[at(like->index)]), std::string(program_.names[at(mine->index)])};
+  return {};
+}
+
 std::vector<std::int32_t> AlikeCalls::makers(const FxGroup& call) const {
   std::vector<std::int32_t> out;
   for (const ValueId id : values_of(call)) out.push_back(group_of_name_[at(id.index)]);

@@ -23,12 +23,21 @@ class AlikeCalls {
   /// have gradients of their own.
   bool part_slice(std::int32_t by, const FxGroup& reader);
 
+  /// "noise = torch.empty(…)" of a module with `noise.bernoulli_(p)`, where the reader is the same line of another one:
+  /// it makes that itself.
+  bool is_read_alike(std::int32_t by, const FxGroup& reader);
+  bool in_one_module(std::int32_t call, std::int32_t other) const { return module_of(call) == module_of(other); }
+
   /// A call of another module, and the one that a module of the reader's class makes itself in the place of it.
   using Made = std::unordered_map<std::int32_t, std::int32_t>;
   /// What `reader` names, by a name that is gone, is what `by` made in a module around it; a module of the reader's
   /// class makes it itself: `by`, and what was merged before it. `diff = a - b` of the first block was merged with the
   /// model's own, that of the second was not. Empty where there is no such module.
   Made made_elsewhere(const FxGroup& reader, std::string_view name, std::int32_t by);
+
+  /// `made` is "x.new_zeros(sizes)", of which the file has another module's, merged with the reader's own: the name of
+  /// that x, and of the reader's, which it reads where calls like it read the other. Empty where none tells.
+  std::pair<std::string, std::string> made_like(const FxGroup& made, const FxGroup& reader);
 
   /// `x = torch.cat(x, 1)` in the first of several blocks, whose list holds one tensor: the node gets the place that
   /// such an op has in a block with another number, where its result is read by a call like `reader`. False where none

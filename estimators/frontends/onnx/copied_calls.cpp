@@ -140,6 +140,16 @@ bool asks_for_copy(const GraphNode& maker) {
   return last_frame(note_at(maker.metadata, stack_trace_key)).find(".clone()") != std::string_view::npos;
 }
 
+bool copies_before_detach(const GraphNode& reader) {
+  const std::string_view lines = note_at(reader.metadata, stack_trace_key);
+  for (auto at = lines.find(copying_detach); at != lines.npos; at = lines.find(copying_detach, at + 1)) {
+    const auto begin = lines.rfind('\n', at), end = lines.find('\n', at);
+    const std::string_view line = lines.substr(0, end).substr(begin == lines.npos ? 0 : begin);
+    if (line.find(".detach()") == line.rfind(".detach()")) return true;
+  }
+  return false;
+}
+
 bool is_bound(const Graph& graph, const FxGroup& call) {
   const std::string& op = graph.nodes[at(call.nodes.back())].op_type;
   return call.nodes.size() == 1 && (op == "Clip" || op == "Relu");
@@ -339,6 +349,23 @@ void move_to_twin(GraphNode& node, const GraphNode& reader) {
   const std::string scopes = with_module(node.metadata[scopes_key], {mine[i], its[i]});
   lead_with(node, reader, i);
   node.metadata[scopes_key] = scopes;
+}
+
+void stand_in_caller(GraphNode& node, const GraphNode& reader, std::string_view line) {
+  const std::string_view lines = note_at(reader.metadata, stack_trace_key);
+  const auto own = lines.rfind(line);
+  std::vector<std::string_view> scopes = parse_python_strings(note_at(reader.metadata, scopes_key)),
+                                classes = parse_python_strings(note_at(reader.metadata, classes_key));
+  std::size_t inner = 0;  // frames within the line's
+  for (auto at = lines.find("File \"", own); at != lines.npos; at = lines.find("File \"", at + 1)) ++inner;
+  if (own == lines.npos || scopes.size() != classes.size() || inner + 2 > scopes.size()) return;
+  const auto cut = [&](std::vector<std::string_view>& list) {
+    list.erase(list.end() - 1 - static_cast<std::ptrdiff_t>(inner), list.end() - 1);
+    return fmt::format("['{}']", fmt::join(list, "', '"));
+  };
+  node.metadata[stack_trace_key] = std::string(lines.substr(0, lines.find('\n', own)));
+  node.metadata[scopes_key] = cut(scopes);
+  node.metadata[classes_key] = cut(classes);
 }
 
 void move_lines(GraphNode& node, const GraphNode& reader) {

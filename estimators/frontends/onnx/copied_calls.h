@@ -47,6 +47,9 @@ std::string with_module(const std::string& text, const Parting& p);
 /// into "up.1". The lines around the two modules are the reader's. Nothing happens where the classes differ.
 void move_to_twin(GraphNode& node, const GraphNode& reader);
 
+/// Puts a node into the frame of the reader's whose line has this text, the innermost one.
+void stand_in_caller(GraphNode& node, const GraphNode& reader, std::string_view line);
+
 /// The first `frames` of the node's trace become the reader's: a module's frame is one entry of it.
 void lead_with(GraphNode& node, const GraphNode& reader, std::size_t frames);
 
@@ -72,6 +75,12 @@ std::string_view call_of_same(std::string_view op, const GraphNode& reader, bool
 /// Whether the line of a node asks for a copy of what it makes, `y = x.expand(n, -1).clone()`: the exporter's node for
 /// it does nothing, so its optimizer takes it out.
 bool asks_for_copy(const GraphNode& maker);
+
+/// `criterion(x, target.clone().detach())`: of a line that reads what it detaches the copy is gone as well. One that
+/// detaches twice does not say of which. `reader`: the node of the call that reads it.
+bool copies_before_detach(const GraphNode& reader);
+/// How it is written, and the call of both.
+inline constexpr std::string_view copying_detach = ".clone().detach()", detached_copy = "detach_copy.default";
 
 /// The call is a ReLU or a clamp, by one node.
 bool is_bound(const Graph& graph, const FxGroup& call);

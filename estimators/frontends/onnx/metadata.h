@@ -23,6 +23,11 @@ inline std::string_view last_frame(std::string_view trace) {
 /// nodes have that graph's lines.
 inline constexpr std::string_view file_of_region = "<eval_with_key>";
 
+/// Such a node stands in no module.
+inline bool is_of_region(std::string_view trace) {
+  return trace.find("File \"<eval_with_key>") != std::string_view::npos;
+}
+
 /// onnxscript's optimizer moved an F.pad into this convolution, and says so.
 inline bool has_fused_pad(const std::map<std::string, std::string>& metadata) {
   return note_at(metadata, "pkg.onnxscript.rewriter.rule_name").find("FuseConvPad") != std::string_view::npos;

@@ -50,12 +50,6 @@ bool rests_on_stored(const Graph& graph, const std::vector<std::int32_t>& maker,
   return false;
 }
 
-/// A node in `with torch.no_grad():` has no frames of the program's, and stands in no module.
-bool lost_its_frames(const GraphNode& node) {
-  return note_at(node.metadata, stack_trace_key).find(fmt::format("File \"{}", file_of_region)) !=
-         std::string_view::npos;
-}
-
 std::string_view own_line(const GraphNode& node) { return last_frame(note_at(node.metadata, stack_trace_key)); }
 
 /// Whether the text calls a function of that name, "cat(": as itself or as a method.
@@ -84,7 +78,7 @@ void stand_in(GraphNode& node, const Place& place) {
 bool stand_where_called(GraphNode& copy, const GraphNode& reader) {
   const Place mine = place_of(copy), its = place_of(reader);
   const std::string_view trace = note_at(reader.metadata, stack_trace_key);
-  if (!mine.told() || !its.told() || lost_its_frames(reader)) return false;
+  if (!mine.told() || !its.told() || is_of_region(note_at(reader.metadata, stack_trace_key))) return false;
   const std::string call = fmt::format("{}(", op_of_name(mine.modules.back()));
   for (std::size_t k = its.modules.size() - 1; k-- > 0;) {
     const std::size_t end = frame_at(trace, k + 1);
@@ -124,7 +118,7 @@ bool ReaderFrames::has_others(std::string_view module, const std::vector<std::in
 
 bool ReaderFrames::move_to_reader(GraphNode& copy, const GraphNode& reader, std::size_t n,
                                   const std::vector<std::int32_t>& chain) {
-  if (lost_its_frames(copy)) return stand_where_called(copy, reader);
+  if (is_of_region(note_at(copy.metadata, stack_trace_key))) return stand_where_called(copy, reader);
   const Place mine = place_of(copy), its = place_of(reader);
   if (!mine.told() || !its.told() || mine.module() == its.module() || mine.kind().starts_with("torch.")) return false;
   const bool twin =

@@ -48,15 +48,21 @@ class Regions {
 
   void settle(std::span<Call> part, bool proven) {
     std::vector<ValueId> read;
+    std::set<std::int32_t> weights;  // what the region makes of parameters alone: "self.weight * self.scale"
     bool layers = false;
     Bytes made;
     for (const Call& c : part) {
+      bool any = false, alone = true;
       for_each_value(c, [&](ValueId id) {
-        if (!gradients_.wants(id)) return;
-        if (std::ranges::find(read, id) == read.end()) read.push_back(id);
-        layers =
-            layers || (is_layer(c.op) && tape_.values[static_cast<std::size_t>(id.index)].kind == ValueKind::parameter);
+        const ValueKind kind = tape_.values[static_cast<std::size_t>(id.index)].kind;
+        const bool wanted = gradients_.wants(id);
+        any = any || (wanted && kind == ValueKind::parameter) || weights.contains(id.index);
+        alone = alone && (kind == ValueKind::parameter || kind == ValueKind::constant || weights.contains(id.index));
+        if (wanted && std::ranges::find(read, id) == read.end()) read.push_back(id);
       });
+      layers = layers || (any && is_layer(c.op));
+      for (const ValueId id : c.outputs)
+        if (any && alone && id.valid()) weights.insert(id.index);
       for (const auto& [dtype, sizes] : c.known_shapes) made += bytes_of(dtype, sizes);
     }
     if (read.empty()) return;

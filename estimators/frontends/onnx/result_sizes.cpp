@@ -58,6 +58,7 @@ bool keeps_sizes(std::string_view op) {
                                               "aten::clone",
                                               "aten::contiguous",
                                               "aten::detach",
+                                              "aten::detach_copy",
                                               "aten::_to_copy",
                                               "aten::type_as",
                                               "aten::gelu",

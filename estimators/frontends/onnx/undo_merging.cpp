@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <map>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "estimators/frontends/onnx/alike_calls.h"
+#include "estimators/frontends/onnx/call_reads.h"
 #include "estimators/frontends/onnx/changed_graph.h"
 #include "estimators/frontends/onnx/copied_calls.h"
 #include "estimators/frontends/onnx/folded.h"
@@ -18,6 +18,7 @@
 #include "estimators/frontends/onnx/lost_twins.h"
 #include "estimators/frontends/onnx/metadata.h"
 #include "estimators/frontends/onnx/reader_frames.h"
+#include "estimators/frontends/onnx/second_calls.h"
 #include "estimators/frontends/onnx/signature.h"
 #include "estimators/frontends/onnx/undo_transposes.h"
 #include "estimators/graph/expression.h"
@@ -37,15 +38,14 @@ class Parter {
         program_(program),
         nodes_(g, program),
         result_of_(nodes_.call),
+        reads_(g, program, nodes_),
         signature_(signature_of(g)),
         known_(known_names(g, program, signature_)),
         lost_(g, signature_),
         alike_(g, program),
         users_(g, program),
         left_out_(program),
-        frames_(g, program, nodes_.maker) {
-    inputs_.insert(g.inputs.begin(), g.inputs.end());
-  }
+        frames_(g, program, nodes_.maker) {}
 
   std::optional<Graph> run() {
     for (std::size_t k = 0; k < program_.groups.size(); ++k)
@@ -56,28 +56,11 @@ class Parter {
   }
 
  private:
-  struct Read {
-    std::size_t node = 0, input = 0;
-    GraphValueId id = -1;
-  };
-
-  /// What nodes of a call read of other calls and from outside, in order.
-  std::vector<Read> reads_of(const FxGroup& group) const {
-    std::vector<Read> out;
-    for (std::int32_t n : group.nodes)
-      for (std::size_t i = 0; i < old_.nodes[at(n)].inputs.size(); ++i)
-        if (const GraphValueId id = old_.nodes[at(n)].inputs[i];
-            id >= 0 && (result_of_[at(id)] >= 0 || inputs_.count(id) || old_.initializers.count(id) || is_step(id)))
-          if (nodes_.maker[at(id)] < 0 || nodes_.group[at(nodes_.maker[at(id)])] != nodes_.group[at(n)])
-            out.push_back({at(n), i, id});
-    return out;
-  }
-
   /// A convolution that became one node with its norm has no text that names what it reads. Where that is pooled and
   /// the next number of the op is left out, two modules pooled it (DLA's trees), and the convolution's did so second.
   void look_at_pooled(const FxGroup& group) {
     if (group.text.target.find("batch_norm") == std::string_view::npos) return;
-    for (const Read& r : reads_of(group)) {
+    for (const CallRead& r : reads_.of(group)) {
       const std::int32_t by = old_.nodes[r.node].op_type == "Conv" && r.input == 0 ? result_of_[at(r.id)] : -1;
       const std::string_view op = by < 0 ? std::string_view() : op_of_name(program_.groups[at(by)].text.name);
       if (!op.ends_with("_pool2d") || !left_out_.may_be(op, program_.groups[at(by)].nodes.back(), false)) continue;
@@ -90,14 +73,14 @@ class Parter {
     look_at_pooled(group);
     const std::vector<ValueId> names = tensors_of(group);
     if (std::ranges::all_of(names, [&](ValueId id) { return known_[at(id.index)]; })) return;
-    std::vector<Read> reads = reads_of(group);
+    std::vector<CallRead> reads = reads_.of(group);
     if (group.nodes.size() > 1 || reads.size() != names.size()) return by_rest(group, names, std::move(reads));
     for (std::size_t i = 0; i < names.size(); ++i)
       if (!known_[at(names[i].index)]) part(group, program_.names[at(names[i].index)], {reads[i]});
   }
 
   /// Where nodes and text do not go together place by place: what one side has alone, in order.
-  void by_rest(const FxGroup& group, const std::vector<ValueId>& names, std::vector<Read> reads) {
+  void by_rest(const FxGroup& group, const std::vector<ValueId>& names, std::vector<CallRead> reads) {
     std::vector<std::string_view> gone, there;
     for (ValueId id : names) {
       const std::string_view name = program_.names[at(id.index)];
@@ -105,8 +88,8 @@ class Parter {
       if (std::ranges::find(list, name) == list.end()) list.push_back(name);
     }
     for (const FoldedIndex& f : folded_indices(old_, program_, group, gone)) std::erase(gone, f.name);
-    std::vector<std::vector<Read>> open;
-    for (const Read& r : reads) {
+    std::vector<std::vector<CallRead>> open;
+    for (const CallRead& r : reads) {
       const std::int32_t by = result_of_[at(r.id)];
       if (by < 0 || std::ranges::find(there, program_.groups[at(by)].text.name) != there.end() ||
           std::ranges::find(there, old_.values[at(r.id)].name) != there.end())
@@ -131,7 +114,7 @@ class Parter {
   }
 
   /// Gives the reads of one value under a name that is gone a value of their own.
-  void part(const FxGroup& reader, std::string_view name, const std::vector<Read>& reads) {
+  void part(const FxGroup& reader, std::string_view name, const std::vector<CallRead>& reads) {
     const std::int32_t by = result_of_[at(reads[0].id)];
     const std::string_view op = op_of_name(name);
     GraphValueId again = -1;
@@ -143,96 +126,103 @@ class Parter {
       again = copy_call(reader, name, by, reads[0].node);
     } else if (op == "clone" && by >= 0 && asks_for_copy(old_.nodes[at(nodes_.maker[at(reads[0].id)])])) {
       again = add_same(reader, name, reads[0], "clone.default");
-    } else if (op == "clone" && by >= 0 && lies_turned(by) && !takes_any_layout(reader.text.target) &&
+    } else if (op == "clone" && by >= 0 && reads_.lies_turned(by) && !takes_any_layout(reader.text.target) &&
                !is_dropped_out(old_.nodes[at(reader.nodes.back())], old_.nodes[at(nodes_.maker[at(reads[0].id)])],
                                program_.groups[at(by)].text.name, reader.text.target)) {
       again = add_same(reader, name, reads[0], "contiguous.default");
-    } else if (by < 0 && is_step(reads[0].id)) {
+    } else if (op == "detach" && by >= 0 && copies_before_detach(old_.nodes[at(reader.nodes.back())])) {
+      again = add_same(reader, name, reads[0], detached_copy, true);
+    } else if (by < 0 && reads_.is_step(reads[0].id)) {
       again = add_step(reader, name, reads[0]);
     } else if (op == "cat" && by >= 0 && !may_be_joined(old_, reads[0].node, nodes_.maker[at(reads[0].id)])) {
       again = add_joined(reader, name, reads[0]);
     } else if (const std::string_view call = call_of_same(op, old_.nodes[reads[0].node], is_bound(old_, reader));
-               !call.empty() && (by >= 0 || op == "detach" || inputs_.contains(reads[0].id))) {
+               !call.empty() && (by >= 0 || op == "detach" || reads_.is_input(reads[0].id))) {
       again = add_same(reader, name, reads[0], call);
-    } else if (const auto number = neutral_number(op); number && (by >= 0 || inputs_.count(reads[0].id))) {
+    } else if (const auto number = neutral_number(op); number && (by >= 0 || reads_.is_input(reads[0].id))) {
       again = add_neutral(reader, name, reads[0], *number);
     }
     if (again < 0) return;
     again_.emplace(std::string(name), again);
-    for (const Read& r : reads) g_.write().nodes[r.node].inputs[r.input] = again;
-  }
-
-  /// Whether a call's result lies otherwise than in order: a turned tensor, or what views make of one without a copy.
-  bool lies_turned(std::int32_t by) const {
-    for (std::size_t steps = 0; by >= 0 && steps < program_.groups.size(); ++steps) {
-      const FxGroup& group = program_.groups[at(by)];
-      if (is_turned(group.text.target)) return true;
-      if (group.text.target.find("aten.view.") == std::string_view::npos) return false;
-      const auto reads = reads_of(group);
-      by = reads.empty() ? -1 : result_of_[at(reads[0].id)];
-    }
-    return false;
+    for (const CallRead& r : reads) g_.write().nodes[r.node].inputs[r.input] = again;
   }
 
   /// The call once more, and what was merged before it. -1 where nothing of it takes memory.
   GraphValueId copy_call(const FxGroup& reader, std::string_view name, std::int32_t by, std::size_t before) {
-    const std::string_view here = module_of_node(old_.nodes[at(reader.nodes.back())]);
-    const std::string_view there = module_of_node(old_.nodes[at(program_.groups[at(by)].nodes.back())]);
-    const std::string sibling = lost_.sibling(parameters_of({by}), there,
-                                              note_at(old_.nodes[at(reader.nodes.back())].metadata, stack_trace_key));
+    const GraphNode& of_reader = old_.nodes[at(reader.nodes.back())];
+    const GraphNode& maker = old_.nodes[at(program_.groups[at(by)].nodes.back())];
+    const std::string_view here = module_of_node(of_reader), there = module_of_node(maker);
+    if (const SecondCall second = second_call(maker, of_reader); !second.module.empty())
+      return copy_second(reader, name, by, before, second);
+    if (const GraphValueId id = made_by_second(by, here); id >= 0) {
+      g_.write().values[at(id)].name = name;
+      return id;
+    }
+    const std::string sibling =
+        lost_.sibling(reads_.parameters_of({by}), there, note_at(of_reader.metadata, stack_trace_key));
     const Parting apart = sibling.empty() ? parting(there, here) : Parting{there, sibling};
     // From the module that both stand in: a part of it that is called again comes from the call before it.
     const bool other = !apart.root.empty();
     const std::string_view root = other ? apart.root : there;
     std::vector<std::int32_t> chain;
-    gather(by, root, other, before, chain);
-    if (!alike_.part_slice(by, reader) && std::ranges::all_of(chain, [&](std::int32_t k) {
-          const FxGroup& group = program_.groups[at(k)];
-          return may_do_nothing(op_of_name(group.text.name)) && !converts(old_, group) && !gives_item(group);
-        }))
-      return -1;
-    if (other && sibling.empty() && lost_.has_own(parameters_of(chain), here, program_, reader)) return -1;
+    gather(by, root, other,
+           other || (is_of_region(note_at(maker.metadata, stack_trace_key)) &&
+                     !is_of_region(note_at(of_reader.metadata, stack_trace_key))),
+           before, chain);
+    if (!alike_.part_slice(by, reader) && reads_.do_nothing(chain)) return -1;
+    if (other && sibling.empty() && lost_.has_own(reads_.parameters_of(chain), here, program_, reader)) return -1;
     const AlikeCalls::Made elsewhere = other ? AlikeCalls::Made() : alike_.made_elsewhere(reader, name, by);
     for (const auto& [mine, its] : elsewhere)
       if (std::ranges::find(chain, mine) == chain.end()) chain.push_back(mine);
-    std::ranges::sort(chain, {}, [&](std::int32_t k) { return program_.groups[at(k)].nodes.back(); });
+    reads_.put_in_order(chain);
     return copy(chain, reader, name, by, before, apart, elsewhere);
   }
 
-  /// What the file has that calls read.
-  std::vector<GraphValueId> parameters_of(const std::vector<std::int32_t>& calls) const {
-    std::vector<GraphValueId> out;
-    for (const std::int32_t k : calls)
-      for (const Read& r : reads_of(program_.groups[at(k)]))
-        if (old_.initializers.contains(r.id)) out.push_back(r.id);
-    return out;
+  /// The same where another line calls a module around both: all of it that leads to the call ran again.
+  GraphValueId copy_second(const FxGroup& reader, std::string_view name, std::int32_t by, std::size_t before,
+                           const SecondCall& second) {
+    std::vector<std::int32_t> chain = reads_.within(by, second.module);
+    if (!alike_.part_slice(by, reader) && reads_.do_nothing(chain)) return -1;
+    reads_.put_in_order(chain);
+    return copy(chain, reader, name, by, before, Parting{}, {}, &second);
   }
 
-  /// Calls of the module that have to come again with call `k`. `other`: the reader stands in another module.
-  void gather(std::int32_t k, std::string_view root, bool other, std::size_t before, std::vector<std::int32_t>& chain) {
+  /// What a second call has made where nobody outside of it, as `here`, has read it so far: a list of feature maps.
+  GraphValueId made_by_second(std::int32_t call, std::string_view here) const {
+    const auto made = second_.find(call);
+    if (made != second_.end())
+      for (const auto& [module, id] : made->second)
+        if (!is_within(here, module) && is_fresh(g_.read().values[at(id)].name)) return id;
+    return -1;
+  }
+
+  /// Calls of the module that come again with call `k`. `other`: for another module; `anew`: or another run of it.
+  void gather(std::int32_t k, std::string_view root, bool other, bool anew, std::size_t before,
+              std::vector<std::int32_t>& chain) {
     if (std::ranges::find(chain, k) != chain.end() || chain.size() > 4096) return;
     chain.push_back(k);
-    for (const Read& r : reads_of(program_.groups[at(k)])) {
+    for (const CallRead& r : reads_.of(program_.groups[at(k)])) {
       const std::int32_t from = result_of_[at(r.id)];
       if (from < 0) continue;
       const FxGroup& group = program_.groups[at(from)];
       if (!gives_one(group) || program_.is_list[at(group.name)]) continue;
       const std::string_view module = module_of_node(old_.nodes[at(group.nodes.back())]);
       const std::string_view op = op_of_name(group.text.name);
-      bool again = counts_sizes(op) ? other : left_out_.may_be(op, before, other);
+      bool again = counts_sizes(op) ? anew : left_out_.may_be(op, before, other);
       // Beside the module only what the file has for the other call alone: "D(torch.cat((x, y), 1))".
       if (root.empty() ? module != root : !is_within(module, root))
         again = other && is_within(root, module) && users_.none_left(from);
-      if (again) gather(from, root, other, before, chain);
+      if (again) gather(from, root, other, anew, before, chain);
     }
   }
 
   GraphValueId copy(const std::vector<std::int32_t>& chain, const FxGroup& reader, std::string_view name,
-                    std::int32_t last, std::size_t before, const Parting& apart, const AlikeCalls::Made& elsewhere) {
+                    std::int32_t last, std::size_t before, const Parting& apart, const AlikeCalls::Made& elsewhere,
+                    const SecondCall* second = nullptr) {
     std::unordered_map<std::string, std::string> names;
     std::unordered_map<GraphValueId, GraphValueId> values;
     const GraphNode& of_reader = old_.nodes[at(reader.nodes.back())];
-    auto& made = copies_[{module_of_node(of_reader), apart.root}];
+    auto& made = second ? copies_[{second->lines, second->module}] : copies_[{module_of_node(of_reader), apart.root}];
     GraphValueId result = -1;
     for (std::int32_t k : chain) {
       const FxGroup& group = program_.groups[at(k)];
@@ -245,7 +235,9 @@ class Parter {
       if (k == last && again != stood_.end() && !is_fresh(g_.read().values[at(again->second)].name))
         again = stood_.end();
       if (const auto it = made.find(k);
-          again != stood_.end() || (k != last && !apart.root.empty() && it != made.end())) {
+          again != stood_.end() ||
+          (it != made.end() && (second ? k != last || is_fresh(g_.read().values[at(it->second)].name)
+                                       : k != last && !apart.root.empty()))) {
         const GraphValueId id = again != stood_.end() ? again->second : it->second;
         if (k == last) g_.write().values[at(result = id)].name = name;
         names.emplace(group.text.name, g_.read().values[at(id)].name);
@@ -254,33 +246,44 @@ class Parter {
         continue;
       }
       names.emplace(group.text.name, called);
+      if (k == last) names.insert(alike_.made_like(group, reader));
       const std::string named = k == last ? std::string(name) : value == group.text.name ? called : fresh_name(value);
       names.emplace(value, named);
-      read_undetached(group, names);
+      read_gone(group, values, names);
       copied_ += group.nodes.size();
       if (copied_ > most_copies) return -1;
       for (std::int32_t n : group.nodes) {
-        GraphNode node = copy_node(n, names, values, called, reader, apart, chain);
+        GraphNode node = copy_node(n, names, values, called, reader, apart, chain, second);
         if (its != elsewhere.end())
           stand_as(node, of_reader, old_.nodes[at(program_.groups[at(its->second)].nodes.back())]);
+        else if (!apart.root.empty() && alike_.is_read_alike(last, reader) && alike_.in_one_module(k, last))
+          stand_as(node, of_reader, old_.nodes[at(n)]);
         before_[before].push_back(std::move(node));
       }
       result = values.at(old);
       g_.write().values[at(result)].name = named;
       made[k] = result;
+      if (second) second_[k].emplace_back(second->module, result);
       if (its != elsewhere.end()) stood_[place] = result;
     }
     return result;
   }
 
-  /// D(fake) after D(fake.detach()) reads the tensor itself, if that has a user which the file has lost.
-  void read_undetached(const FxGroup& group, std::unordered_map<std::string, std::string>& names) {
+  /// What a call that comes again reads by names that are gone: what came again with it. D(fake) after D(fake.detach())
+  /// reads the tensor itself, if that has a user which the file has lost.
+  void read_gone(const FxGroup& group, const std::unordered_map<GraphValueId, GraphValueId>& values,
+                 std::unordered_map<std::string, std::string>& names) {
     const std::vector<ValueId> named = tensors_of(group);
-    const std::vector<Read> reads = reads_of(group);
+    const std::vector<CallRead> reads = reads_.of(group);
     for (std::size_t i = 0; i < named.size() && named.size() == reads.size(); ++i) {
       const std::string_view name = program_.names[at(named[i].index)];
-      if (const auto by = result_of_[at(reads[i].id)]; by >= 0 && op_of_name(name) == "detach" && users_.take(by))
-        names.emplace(name, program_.groups[at(by)].text.name);
+      const auto copy = values.find(reads[i].id);
+      const auto by = result_of_[at(reads[i].id)];
+      const std::string_view made = by < 0 ? std::string_view() : program_.groups[at(by)].text.name;
+      if (copy != values.end() && !known_[at(named[i].index)] && op_of_name(name) == op_of_name(made))
+        names.emplace(name, g_.read().values[at(copy->second)].name);
+      else if (by >= 0 && op_of_name(name) == "detach" && users_.take(by))
+        names.emplace(name, made);
     }
   }
 
@@ -291,7 +294,8 @@ class Parter {
 
   GraphNode copy_node(std::int32_t n, const std::unordered_map<std::string, std::string>& names,
                       std::unordered_map<GraphValueId, GraphValueId>& values, const std::string& called,
-                      const FxGroup& reader, const Parting& apart, const std::vector<std::int32_t>& chain) {
+                      const FxGroup& reader, const Parting& apart, const std::vector<std::int32_t>& chain,
+                      const SecondCall* second) {
     GraphNode node = old_.nodes[at(n)];
     node.name += "_" + called;
     for (GraphValueId& id : node.inputs)
@@ -309,6 +313,10 @@ class Parter {
     if (auto it = node.metadata.find(fx_node_key); it != node.metadata.end())
       it->second = renamed(renamed(it->second, names), twins);
     const GraphNode& of_reader = old_.nodes[at(reader.nodes.back())];
+    if (second) {
+      lead_with(node, of_reader, second->frames);
+      return node;
+    }
     if (frames_.move_to_reader(node, of_reader, at(n), chain)) return node;
     if (apart.root.empty() && module_of_node(node) != module_of_node(of_reader))
       move_lines(node, of_reader);  // of a part of the module, which is called again
@@ -330,7 +338,7 @@ class Parter {
   }
 
   /// The node of a call that changes nothing but where its result lies: behind what made `read`, or in a line to come.
-  GraphValueId add_node(const FxGroup& reader, std::string_view name, const Read& read, GraphNode node,
+  GraphValueId add_node(const FxGroup& reader, std::string_view name, const CallRead& read, GraphNode node,
                         std::string_view call, bool in_line = false) {
     const GraphValue x = value_with_sizes(g_.read(), read.id);
     const GraphValueId made = new_value(std::string(name), x.dtype, x.shape);
@@ -341,6 +349,7 @@ class Parter {
     const bool called = maker >= 0 && is_of_caller(old_.nodes[at(maker)], after, op_of_name(name));
     node.metadata = (maker >= 0 && !called ? old_.nodes[at(maker)] : after).metadata;
     if (called) node.metadata.erase(std::string(stack_trace_key));
+    if (call == detached_copy) stand_in_caller(node, after, copying_detach);
     const auto stored = std::ranges::find(signature_.inputs, x.name, &SignatureLine::target);
     const std::string_view own = stored == signature_.inputs.end() ? std::string_view(x.name) : stored->name,
                            from = by >= 0 ? program_.groups[at(by)].text.name : own;
@@ -355,18 +364,8 @@ class Parter {
     return made;
   }
 
-  /// What one node made of one value within a call of several: the Sigmoid of a SiLU, which another call's own may have
-  /// been merged with.
-  bool is_step(GraphValueId id) const {
-    const std::int32_t by = nodes_.maker[at(id)];
-    if (by < 0 || result_of_[at(id)] >= 0 || program_.groups[at(nodes_.group[at(by)])].name < 0) return false;
-    const GraphNode& node = old_.nodes[at(by)];
-    return node.inputs.size() == 1 && node.outputs.size() == 1 && node.inputs[0] >= 0 &&
-           (result_of_[at(node.inputs[0])] >= 0 || inputs_.count(node.inputs[0]) > 0);
-  }
-
   /// That node as a call of its own, where it is such an op.
-  GraphValueId add_step(const FxGroup& reader, std::string_view name, const Read& read) {
+  GraphValueId add_step(const FxGroup& reader, std::string_view name, const CallRead& read) {
     const GraphNode& step = old_.nodes[at(nodes_.maker[at(read.id)])];
     if (lower_case(step.op_type) != op_of_name(name)) return -1;
     GraphNode node = node_of(step.op_type, step.inputs);
@@ -375,21 +374,22 @@ class Parter {
   }
 
   /// `x.contiguous()` of a view, `x.detach()`.
-  GraphValueId add_same(const FxGroup& reader, std::string_view name, const Read& read, std::string_view call) {
+  GraphValueId add_same(const FxGroup& reader, std::string_view name, const CallRead& read, std::string_view call,
+                        bool in_line = false) {
     GraphNode node = node_of("Identity", {read.id});
     if (const std::int32_t by = result_of_[at(read.id)]; by >= 0) users_.take(by);
-    return add_node(reader, name, read, std::move(node), call);
+    return add_node(reader, name, read, std::move(node), call, in_line);
   }
 
   /// `torch.cat([rotated, rest], dim=-1)` where nothing is left of the rest: a copy.
-  GraphValueId add_joined(const FxGroup& reader, std::string_view name, const Read& read) {
+  GraphValueId add_joined(const FxGroup& reader, std::string_view name, const CallRead& read) {
     GraphNode node = node_of("Concat", {read.id});
     node.attributes["axis"] = std::int64_t{-1};
     return add_node(reader, name, read, std::move(node), "cat.default , -1");
   }
 
   /// x * 1.0 and its like, `cos = emb.cos() * self.scaling`; in the reader's line where that alone has such a sign.
-  GraphValueId add_neutral(const FxGroup& reader, std::string_view name, const Read& read, double number) {
+  GraphValueId add_neutral(const FxGroup& reader, std::string_view name, const CallRead& read, double number) {
     const DType dtype = g_.read().values[at(read.id)].dtype.value_or(DType::float32);
     if (!is_floating(dtype)) return -1;
     StoredTensor t{fmt::format("{}_number", name), dtype, {}, {}, {number}, false, {}};
@@ -408,7 +408,7 @@ class Parter {
   const FxProgram& program_;
   const GroupedNodes nodes_;
   const std::vector<std::int32_t>& result_of_;  ///< by value: the call whose result it is, else -1
-  std::unordered_set<GraphValueId> inputs_;
+  const CallReads reads_;
   const Signature signature_;
   const std::vector<bool> known_;  ///< by name: something in the file has it
   LostTwins lost_;
@@ -419,6 +419,8 @@ class Parter {
   std::map<std::string, GraphValueId, std::less<>> again_;  ///< names that are gone -> their value
   /// Calls that came again for a reader's module, by the module that they were merged into.
   std::map<std::pair<std::string_view, std::string_view>, std::map<std::int32_t, GraphValueId>> copies_;
+  /// By call: the modules that were called again with it, and what it made there.
+  std::map<std::int32_t, std::vector<std::pair<std::string_view, GraphValueId>>> second_;
   /// By module, and the call of another that is made in the place of.
   std::map<std::pair<std::string_view, std::int32_t>, GraphValueId> stood_;
   NodesBefore before_;  ///< nodes to put before node i

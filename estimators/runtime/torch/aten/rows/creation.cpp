@@ -94,6 +94,11 @@ op::Format format_of(const Args& a, std::size_t i, op::Format fallback) {
 }
 
 void register_casts(OpTable& t) {
+  // x.clone().detach(), as the ONNX reader writes it down.
+  t.add("aten::detach_copy", "self", [](Run& r, Args& a) -> ValueList {
+    ScopedValue<bool> no_grad(r.grad_mode, false);
+    return {op::clone(r, a.tensor(0), op::Format::preserve)};
+  });
   auto to = [](Run& r, Args& a) -> ValueList {
     Tensor x = a.tensor(0);
     return {op::to(r, x, a.dtype_or(1, x->dtype), format_of(a, 4, op::Format::preserve))};
