@@ -236,3 +236,38 @@ TEST_CASE("a run of more events than the limit is refused, and says which limit"
   CHECK(schedule.error().kind == ErrorKind::input);
   CHECK(schedule.error().what.find("limit of events") != std::string::npos);
 }
+
+// torch/csrc/autograd/functions/tensor.cpp, CopySlices::apply: the base's gradient and a copy of the view's part are
+// there before the op's own node unpacks what it saved, and with it runs the stretch again.
+TEST_CASE("a stretch that a write into a view ends runs again beside the copies of the gradient") {
+  const auto live_when_run_again = [](const char* op) {
+    testing::TapeBuilder b;
+    const auto root = b.scope("", "Model", -1);
+    b.input({rows, width});
+    b.linear("fc", width, root);
+    CheckpointRegion region;
+    region.first = static_cast<std::int32_t>(b.tape.calls.size());
+    b.gelu(root);
+    b.x = b.call("aten::view", {{b.x}, {Arg::List{{rows / 2}, {2 * width}}}}, root);
+    b.x = b.call(op, {{b.x}}, root);
+    region.last = static_cast<std::int32_t>(b.tape.calls.size()) - 1;
+    b.tape.checkpoints.push_back(region);
+    b.tape.outputs = {b.x};
+    mark_last_uses(b.tape);
+    TrainingSetup setup;
+    setup.optimizer.kind = OptimizerKind::none;
+    setup.loss = Loss::sum;
+    const auto schedule = run_steps(b.tape, setup, choose_device("h100-80gb").device);
+    REQUIRE(schedule.ok());
+    std::int64_t live = 0;
+    for (const Event& e : schedule->events) {
+      const Allocation& a = schedule->allocations[static_cast<std::size_t>(e.allocation)];
+      const OpRecord& made_by = schedule->ops[static_cast<std::size_t>(a.op)];
+      if (e.kind == Event::Kind::alloc && made_by.phase == Phase::backward && made_by.call == region.first) return live;
+      live += e.kind == Event::Kind::alloc ? a.size.count : -a.size.count;
+    }
+    return std::int64_t{-1};
+  };
+  // The third is what AsStridedBackward, the view's own node, has made.
+  CHECK(live_when_run_again("aten::leaky_relu_") - live_when_run_again("aten::leaky_relu") == 3 * bytes);
+}

@@ -43,6 +43,12 @@ def programs(c):
         c.simple(f"cat one wants {dt}", "cat", [T(dt, 4, 30, 16), T(dt, 4, 10, 16, grad=False)], 1)
         c.simple(f"cat channels_last {dt}", "cat", [T(dt, 4, 8, 6, 6, strides="cl"), T(dt, 4, 16, 6, 6, strides="cl")], 1)
         c.simple(f"stack {dt}", "stack", [T(dt, 4, 30, 16), T(dt, 4, 30, 16)], 1)
+        if dt == "float32":  # joined and padded parts of channels_last tensors, whose strides are in its order and not dense
+            volume = T(dt, 2, 8, 4, 6, 6, strides=[3456, 1, 864, 144, 24])
+            c.simple("stack laid float32 (a cut from channels_last)", "stack", [volume, volume], 2)
+            c.simple("stack last laid float32 (a cut from channels_last)", "stack", [volume, volume], 5)
+            c.simple("cat laid float32 (a cut from channels_last)", "cat", [T(dt, 4, 8, 6, 6, strides=[864, 1, 144, 24])] * 2, 1)
+            c.simple("pad laid float32 (a cut from channels_last)", "constant_pad_nd", volume, [1, 1, 1, 1, 2, 0])
         c.simple(f"hstack {dt}", "hstack", [T(dt, 4, 30, 16), T(dt, 4, 30, 16)])
         c.simple(f"vstack {dt}", "vstack", [T(dt, 4, 30, 16), T(dt, 4, 30, 16)])
         c.simple(f"meshgrid {dt}", "meshgrid.indexing", [T(dt, 30), T(dt, 20)], indexing="ij", outputs=2, then="relu")

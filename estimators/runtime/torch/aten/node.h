@@ -49,6 +49,7 @@ struct Node : Pooled<Node> {
   TensorList saved;                ///< saved tensors, released after the node has run
   std::vector<PackedSave> packed;  ///< parallel to `saved` where hooks took some of them, else empty
   Backward backward;
+  bool unpacks_late = false;  ///< `backward` calls unpack_saved itself, behind allocations of its own
   /// tensor.register_hook on outputs of the forward op: run before the node itself.
   std::vector<std::function<void(Run&)>> pre_hooks;
   TensorBody* leaf = nullptr;  ///< of AccumulateGrad: the parameter (which owns this node)
@@ -57,6 +58,9 @@ struct Node : Pooled<Node> {
 
   bool wants(int i) const { return i < static_cast<int>(next.size()) && next[i].node; }
 };
+
+/// Saved tensors that hooks took, back in their places.
+void unpack_saved(Run& run, Node& node);
 
 inline NodeRef::NodeRef(Node* n) : n_(n) {
   if (n_) ++n_->refs;

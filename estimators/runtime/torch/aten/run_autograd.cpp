@@ -145,7 +145,8 @@ void Run::set_base(const Tensor& view, const Tensor& t) {
 }
 
 // CopySlices (torch/csrc/autograd/functions/tensor.cpp): the base's gradient is copied, the op's own backward gets a
-// copy of the part, and what it says of its first input is written back into that part.
+// copy of the part, and what it says of its first input is written back into that part. It unpacks what it saved behind
+// both copies, so a checkpoint runs again beside them.
 void Run::rebase_base(const Tensor& view, Node* node) {
   const Tensor base = view->base;
   const InputMeta part_meta = node->inputs.at(0);
@@ -160,16 +161,23 @@ void Run::rebase_base(const Tensor& view, Node* node) {
     TensorList grads;
     {
       TensorList copy{op::clone(r, slice)};
+      unpack_saved(r, n);
       grads = own(r, n, copy);
     }
     n.inputs[0] = base_meta;
     if (n.wants(0)) grads[0] = result;
     return grads;
   };
+  node->unpacks_late = true;
   base->grad_fn = NodeRef(node);
   base->output_nr = 0;
   ++base->writes;
   follow_base(*this, view);
+}
+
+void unpack_saved(Run& run, Node& node) {
+  for (std::size_t i = 0; i < node.packed.size(); ++i)
+    if (node.packed[i].frame) node.saved[i] = node.packed[i].frame->unpack(run, node.packed[i].slot);
 }
 
 void Run::release_node(Node* node) {

@@ -197,8 +197,7 @@ class GraphTask {
       bool any = false;
       for (const Tensor& g : inputs) any = any || g;
       if (any) {
-        for (std::size_t i = 0; i < node.packed.size(); ++i)
-          if (node.packed[i].frame) node.saved[i] = node.packed[i].frame->unpack(r_, node.packed[i].slot);
+        if (!node.unpacks_late) unpack_saved(r_, node);
         outputs = node.backward(r_, node, inputs);
         // What a hook unpacked is a local name of the node's apply: it goes before the gradients are validated.
         for (std::size_t i = 0; i < node.packed.size(); ++i)

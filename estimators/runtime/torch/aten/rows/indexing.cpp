@@ -25,7 +25,7 @@ Tensor cat(Run& r, const TensorList& given, int dim) {
         fail_input("two tensors that are joined differ in another dimension", {},
                    "the model may fix a dimension that you changed");
     if (i > 0) sizes[d] = checked_add(sizes[d], parts[i]->sizes[d]);
-    all_last = all_last && is_channels_last(*parts[i]) && !is_contiguous(*parts[i]);
+    all_last = all_last && suggests_channels_last(*parts[i]);
     all_host = all_host && parts[i]->on_host;
   }
   const DType dtype = result_type(given);  // of those that are skipped as well (cat, TensorShape.cpp)

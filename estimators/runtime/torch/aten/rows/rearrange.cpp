@@ -99,8 +99,21 @@ ValueList run_stack(Run& r, Args& a) {
   const TensorList parts = op::some_tensors(a);
   const int d = op::wrap_dim(a.integer(1), parts[0]->rank() + 1);
   Dims sizes = parts[0]->sizes;
-  sizes.insert(d, static_cast<std::int64_t>(parts.size()));
-  Tensor y = r.empty(sizes, op::result_type(parts));
+  const auto count = static_cast<std::int64_t>(parts.size());
+  sizes.insert(d, count);
+  // A cat, whose result keeps channels_last, and a view of that (native/TensorShape.cpp).
+  const bool last =
+      d < parts[0]->rank() && std::ranges::all_of(parts, [](const Tensor& t) { return suggests_channels_last(*t); });
+  Tensor y;
+  if (last) {
+    Dims joined = parts[0]->sizes;
+    joined[d] *= count;
+    Dims strides = channels_last_strides(joined);
+    strides.insert(d, parts[0]->sizes[d] * strides[d]);
+    y = r.empty_strided(sizes, strides, op::result_type(parts));
+  } else {
+    y = r.empty(sizes, op::result_type(parts));
+  }
   r.record(parts, {y}, [d](Run& r, Node& n, TensorList& g) {
     TensorList out(n.next.size());
     for (std::size_t i = 0; i < out.size(); ++i)
@@ -182,11 +195,14 @@ ValueList run_pad(Run& r, Args& a) {
   const std::string mode = a.string_or(2, "constant");
   if (!constant && a.op() == "aten::pad" && mode == "circular" && pads.size() / 2 <= x->rank())
     return run_pad_circular(r, x, pads, sizes);
-  Tensor y = op::empty_as(r, constant ? op::format_of(*x) : op::Format::contiguous, sizes, x->dtype);
+  const auto suggested = [](const TensorBody& t) {
+    return suggests_channels_last(t) ? op::Format::channels_last : op::Format::contiguous;
+  };
+  Tensor y = op::empty_as(r, constant ? suggested(*x) : op::Format::contiguous, sizes, x->dtype);
   if (mode == "reflect") op::read_as(r, x);
   const bool reflects = mode == "reflect" || a.op().starts_with("aten::reflection_pad");
-  Node* node = r.record({x}, {y}, [constant, reflects, from = x->sizes](Run& r, Node&, TensorList& g) {
-    const auto format = constant ? op::format_of(*g[0]) : op::Format::contiguous;
+  Node* node = r.record({x}, {y}, [constant, reflects, suggested, from = x->sizes](Run& r, Node&, TensorList& g) {
+    const auto format = constant ? suggested(*g[0]) : op::Format::contiguous;
     Tensor grad = op::empty_as(r, format, from, g[0]->dtype);
     if (reflects) op::read_as(r, g[0]);  // ReflectionPad.cu: grad_output_.contiguous()
     return TensorList{grad};
