@@ -117,12 +117,17 @@ void Emit::call_for(const At& at, std::string op, std::vector<Arg> args, Kwargs 
   c.kwargs = std::move(kwargs);
   c.scope = scope;
   // `value, _ = x.max(dim)`: a name may hold what nobody reads.
-  const bool indices = c.op == "aten::max.dim" || c.op == "aten::min.dim";
+  const bool indices =
+      (c.op == "aten::max.dim" || c.op == "aten::min.dim") && !at.node.outputs.empty() && at.node.outputs[0] >= 0;
   for (std::size_t i = 0; i < (indices ? 2 : outputs); ++i) {
     const GraphValueId id = i < at.node.outputs.size() ? at.node.outputs[i] : -1;
+    if (id < 0 && !indices) {
+      c.outputs.push_back({});
+      continue;
+    }
     TapeValue v;
     v.name = id < 0 ? name_of(at.node.outputs[0]) + "_indices" : name_of(id);
-    c.outputs.push_back(id < 0 && !indices ? ValueId() : tape.add_value(std::move(v)));
+    c.outputs.push_back(tape.add_value(std::move(v)));
     if (id < 0) continue;
     bind(id, c.outputs.back());
     if (const Inferred& f = inferred[id]; outputs == 1 && !indices && f.dtype && f.sizes)

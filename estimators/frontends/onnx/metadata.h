@@ -25,7 +25,7 @@ inline constexpr std::string_view file_of_region = "<eval_with_key>";
 
 /// Such a node stands in no module.
 inline bool is_of_region(std::string_view trace) {
-  return trace.find("File \"<eval_with_key>") != std::string_view::npos;
+  return trace.find("File \"" + std::string(file_of_region)) != std::string_view::npos;
 }
 
 /// onnxscript's optimizer moved an F.pad into this convolution, and says so.

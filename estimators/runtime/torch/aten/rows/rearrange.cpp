@@ -107,7 +107,7 @@ ValueList run_stack(Run& r, Args& a) {
   Tensor y;
   if (last) {
     Dims joined = parts[0]->sizes;
-    joined[d] *= count;
+    joined[d] = checked_mul(joined[d], count);
     Dims strides = channels_last_strides(joined);
     strides.insert(d, parts[0]->sizes[d] * strides[d]);
     y = r.empty_strided(sizes, strides, op::result_type(parts));
