@@ -1,6 +1,7 @@
 #include "estimators/frontends/onnx/alike_calls.h"
 
 #include <algorithm>
+#include <iterator>
 #include <span>
 #include <string>
 
@@ -55,23 +56,20 @@ void AlikeCalls::know() {
 
 bool AlikeCalls::part_slice(std::int32_t by, const FxGroup& reader) {
   if (op_of_name(program_.groups[at(by)].text.name) != "slice") return false;
-  know();
   const std::string_view trace = trace_of(graph_.nodes[at(reader.nodes.back())]);
-  const auto named = readers_.find(program_.groups[at(by)].name);
-  return !trace.empty() && named != readers_.end() && std::ranges::any_of(named->second, [&](const FxGroup* other) {
-    return other->text.target == reader.text.target && trace_of(graph_.nodes[at(other->nodes.back())]) == trace;
-  });
+  return !trace.empty() &&
+         std::ranges::any_of(readers_like(program_.groups[at(by)], reader), [&](const FxGroup* other) {
+           return trace_of(graph_.nodes[at(other->nodes.back())]) == trace;
+         });
 }
 
 bool AlikeCalls::is_read_alike(std::int32_t by, const FxGroup& reader) {
-  know();
   const std::string_view frame = last_frame(trace_of(graph_.nodes[at(reader.nodes.back())]));
-  const auto named = readers_.find(program_.groups[at(by)].name);
-  return !frame.empty() && named != readers_.end() && std::ranges::any_of(named->second, [&](const FxGroup* first) {
-    const GraphNode& node = graph_.nodes[at(first->nodes.back())];
-    return first->text.target == reader.text.target && module_of_node(node) == module_of(by) &&
-           last_frame(trace_of(node)) == frame;
-  });
+  return !frame.empty() &&
+         std::ranges::any_of(readers_like(program_.groups[at(by)], reader), [&](const FxGroup* other) {
+           const GraphNode& node = graph_.nodes[at(other->nodes.back())];
+           return module_of_node(node) == module_of(by) && last_frame(trace_of(node)) == frame;
+         });
 }
 
 std::pair<std::string, std::string> AlikeCalls::made_like(const FxGroup& made, const FxGroup& reader) {
@@ -80,13 +78,20 @@ std::pair<std::string, std::string> AlikeCalls::made_like(const FxGroup& made, c
   };
   const ValueId* like = value_of(made, 0);
   if (!like || made.text.target.find("aten.new_") == std::string_view::npos) return {};
-  know();
-  if (const auto named = readers_.find(made.name); named != readers_.end())
-    for (const FxGroup* first : named->second)
-      for (std::size_t i = 1; first->text.target == reader.text.target && i < first->text.args.size(); ++i)
-        if (const ValueId* its = value_of(*first, i), *mine = value_of(reader, i); its && mine && *its == *like)
-          return {std::string(program_.names[at(like->index)]), std::string(program_.names[at(mine->index)])};
+  for (const FxGroup* other : readers_like(made, reader))
+    for (std::size_t i = 1; i < other->text.args.size(); ++i)
+      if (const ValueId* its = value_of(*other, i), *mine = value_of(reader, i); its && mine && *its == *like)
+        return {std::string(program_.names[at(like->index)]), std::string(program_.names[at(mine->index)])};
   return {};
+}
+
+std::vector<const FxGroup*> AlikeCalls::readers_like(const FxGroup& made, const FxGroup& reader) {
+  know();
+  std::vector<const FxGroup*> out;
+  if (const auto named = readers_.find(made.name); named != readers_.end())
+    std::ranges::copy_if(named->second, std::back_inserter(out),
+                         [&](const FxGroup* other) { return other->text.target == reader.text.target; });
+  return out;
 }
 
 std::vector<std::int32_t> AlikeCalls::makers(const FxGroup& call) const {
@@ -159,11 +164,7 @@ char sign_of(std::string_view op) { return op == "mul" ? '*' : op == "div" ? '/'
 
 /// The line of the frame that is as deep as the last one of `other`, and what follows.
 std::string_view frames_from(std::string_view trace, std::string_view other) {
-  constexpr std::string_view file = "File \"";
-  std::size_t at = trace.find(file);
-  for (auto o = other.find(file); at != trace.npos && (o = other.find(file, o + 1)) != other.npos;)
-    at = trace.find(file, at + 1);
-  return at == trace.npos ? std::string_view() : trace.substr(at);
+  return trace.substr(frame_at(trace, std::max<std::size_t>(count_frames(other), 1) - 1));
 }
 
 }  // namespace

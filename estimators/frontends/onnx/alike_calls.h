@@ -46,6 +46,8 @@ class AlikeCalls {
 
  private:
   void know();
+  /// Calls of the reader's op whose first argument is what `made` makes.
+  std::vector<const FxGroup*> readers_like(const FxGroup& made, const FxGroup& reader);
   /// Of each value that the call's text names: the call that makes it, -1 where none does.
   std::vector<std::int32_t> makers(const FxGroup& call) const;
   std::string_view module_of(std::int32_t call) const;

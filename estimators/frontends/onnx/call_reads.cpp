@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "estimators/frontends/onnx/changed_graph.h"
 #include "estimators/frontends/onnx/copied_calls.h"
+#include "estimators/frontends/onnx/folded.h"
 #include "estimators/frontends/onnx/fx_rewrites.h"
 #include "estimators/tape/uses.h"
 

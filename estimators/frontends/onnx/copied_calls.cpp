@@ -278,14 +278,6 @@ void write_own_line(std::string& trace, std::string_view norm, std::string_view 
   if (plain) trace.replace(text, end - text, name + " = " + own + name + ")");
 }
 
-/// Where frame `n` of a printed trace begins, outermost first; its end if it has no more.
-std::size_t frame_at(std::string_view trace, std::size_t n) {
-  constexpr std::string_view file = "File \"";
-  std::size_t at = trace.find(file);
-  while (n-- > 0 && at != trace.npos) at = trace.find(file, at + 1);
-  return std::min(at, trace.size());
-}
-
 std::string class_of_layer(const GraphNode& node) {
   return std::string("torch.nn.modules.") + (node.op_type == "Gemm"   ? "linear.Linear"
                                              : node.op_type == "Conv" ? "conv.Conv2d"
@@ -349,23 +341,6 @@ void move_to_twin(GraphNode& node, const GraphNode& reader) {
   const std::string scopes = with_module(node.metadata[scopes_key], {mine[i], its[i]});
   lead_with(node, reader, i);
   node.metadata[scopes_key] = scopes;
-}
-
-void stand_in_caller(GraphNode& node, const GraphNode& reader, std::string_view line) {
-  const std::string_view lines = note_at(reader.metadata, stack_trace_key);
-  const auto own = lines.rfind(line);
-  std::vector<std::string_view> scopes = parse_python_strings(note_at(reader.metadata, scopes_key)),
-                                classes = parse_python_strings(note_at(reader.metadata, classes_key));
-  std::size_t inner = 0;  // frames within the line's
-  for (auto at = lines.find("File \"", own); at != lines.npos; at = lines.find("File \"", at + 1)) ++inner;
-  if (own == lines.npos || scopes.size() != classes.size() || inner + 2 > scopes.size()) return;
-  const auto cut = [&](std::vector<std::string_view>& list) {
-    list.erase(list.end() - 1 - static_cast<std::ptrdiff_t>(inner), list.end() - 1);
-    return fmt::format("['{}']", fmt::join(list, "', '"));
-  };
-  node.metadata[stack_trace_key] = std::string(lines.substr(0, lines.find('\n', own)));
-  node.metadata[scopes_key] = cut(scopes);
-  node.metadata[classes_key] = cut(classes);
 }
 
 void move_lines(GraphNode& node, const GraphNode& reader) {

@@ -47,9 +47,6 @@ std::string with_module(const std::string& text, const Parting& p);
 /// into "up.1". The lines around the two modules are the reader's. Nothing happens where the classes differ.
 void move_to_twin(GraphNode& node, const GraphNode& reader);
 
-/// Puts a node into the frame of the reader's whose line has this text, the innermost one.
-void stand_in_caller(GraphNode& node, const GraphNode& reader, std::string_view line);
-
 /// The first `frames` of the node's trace become the reader's: a module's frame is one entry of it.
 void lead_with(GraphNode& node, const GraphNode& reader, std::size_t frames);
 

@@ -1,9 +1,12 @@
 // What exporters write down beside nodes and values.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <string_view>
+
+#include "estimators/graph/exporter_notes.h"
 
 namespace memplan::onnx_format {
 
@@ -19,13 +22,33 @@ inline std::string_view last_frame(std::string_view trace) {
   return at == trace.npos ? std::string_view() : trace.substr(at);
 }
 
+/// Where frame `n` of a printed trace begins, outermost first; its end if it has no more.
+inline std::size_t frame_at(std::string_view trace, std::size_t n) {
+  constexpr std::string_view file = "File \"";
+  std::size_t at = trace.find(file);
+  while (n-- > 0 && at != trace.npos) at = trace.find(file, at + 1);
+  return std::min(at, trace.size());
+}
+
+/// That frame, up to where the next one begins.
+inline std::string_view frame_of(std::string_view trace, std::size_t n) {
+  const std::size_t begin = frame_at(trace, n);
+  return trace.substr(begin, frame_at(trace, n + 1) - begin);
+}
+
+inline std::size_t count_frames(std::string_view trace) {
+  std::size_t n = 0;
+  while (frame_at(trace, n) < trace.size()) ++n;
+  return n;
+}
+
 /// The file that frames in a region without gradients or autocast name: the region is a graph of its own, and its
 /// nodes have that graph's lines.
 inline constexpr std::string_view file_of_region = "<eval_with_key>";
 
 /// Such a node stands in no module.
-inline bool is_of_region(std::string_view trace) {
-  return trace.find("File \"" + std::string(file_of_region)) != std::string_view::npos;
+inline bool is_of_region(const std::map<std::string, std::string>& metadata) {
+  return note_at(metadata, stack_trace_key).find("File \"" + std::string(file_of_region)) != std::string_view::npos;
 }
 
 /// onnxscript's optimizer moved an F.pad into this convolution, and says so.

@@ -74,24 +74,30 @@ void stand_in(GraphNode& node, const Place& place) {
   node.metadata[classes_key] = kinds;
 }
 
-/// Puts the node into the innermost of the reader's frames whose line calls its op, `self.backbone(torch.cat(x))`.
-bool stand_where_called(GraphNode& copy, const GraphNode& reader) {
-  const Place mine = place_of(copy), its = place_of(reader);
+/// Puts the node into the innermost of the reader's frames that is so; false where none is.
+template <class IsSo>
+bool stand_in_frame(GraphNode& node, const GraphNode& reader, const IsSo& is_so) {
+  const Place its = place_of(reader);
   const std::string_view trace = note_at(reader.metadata, stack_trace_key);
-  if (!mine.told() || !its.told() || is_of_region(note_at(reader.metadata, stack_trace_key))) return false;
-  const std::string call = fmt::format("{}(", op_of_name(mine.modules.back()));
+  if (!place_of(node).told() || !its.told() || is_of_region(reader.metadata)) return false;
   for (std::size_t k = its.modules.size() - 1; k-- > 0;) {
-    const std::size_t end = frame_at(trace, k + 1);
-    const std::string_view frame = trace.substr(frame_at(trace, k), end - frame_at(trace, k));
-    if (!calls_function(frame, call)) continue;
+    if (!is_so(frame_of(trace, k))) continue;
     Place place = its;
     place.modules.resize(k + 2);
     place.kinds.resize(k + 2);
-    stand_in(copy, place);
-    copy.metadata[stack_trace_key] = std::string(trace.substr(0, end));
+    stand_in(node, place);
+    node.metadata[stack_trace_key] = std::string(trace.substr(0, frame_at(trace, k + 1)));
     return true;
   }
   return false;
+}
+
+/// Whose line calls the node's op, `self.backbone(torch.cat(x))`.
+bool stand_where_called(GraphNode& copy, const GraphNode& reader) {
+  const Place mine = place_of(copy);
+  if (!mine.told()) return false;
+  const std::string call = fmt::format("{}(", op_of_name(mine.modules.back()));
+  return stand_in_frame(copy, reader, [&](std::string_view frame) { return calls_function(frame, call); });
 }
 
 }  // namespace
@@ -99,6 +105,10 @@ bool stand_where_called(GraphNode& copy, const GraphNode& reader) {
 void take_lines(GraphNode& node, const GraphNode& reader) {
   const auto trace = reader.metadata.find(stack_trace_key);
   if (trace != reader.metadata.end()) node.metadata[stack_trace_key] = trace->second;
+}
+
+void stand_in_line(GraphNode& node, const GraphNode& reader, std::string_view text) {
+  stand_in_frame(node, reader, [&](std::string_view frame) { return frame.find(text) != frame.npos; });
 }
 
 /// Whether the module does more than `chain`.
@@ -118,7 +128,7 @@ bool ReaderFrames::has_others(std::string_view module, const std::vector<std::in
 
 bool ReaderFrames::move_to_reader(GraphNode& copy, const GraphNode& reader, std::size_t n,
                                   const std::vector<std::int32_t>& chain) {
-  if (is_of_region(note_at(copy.metadata, stack_trace_key))) return stand_where_called(copy, reader);
+  if (is_of_region(copy.metadata)) return stand_where_called(copy, reader);
   const Place mine = place_of(copy), its = place_of(reader);
   if (!mine.told() || !its.told() || mine.module() == its.module() || mine.kind().starts_with("torch.")) return false;
   const bool twin =

@@ -14,6 +14,9 @@ namespace memplan::onnx_format {
 /// Gives a node the reader's lines, where it has any.
 void take_lines(GraphNode& node, const GraphNode& reader);
 
+/// Puts a node into the innermost of the reader's frames whose line has this text.
+void stand_in_line(GraphNode& node, const GraphNode& reader, std::string_view text);
+
 class ReaderFrames {
  public:
   /// `maker`: by value, the node that makes it, -1 for none. All three outlive this.

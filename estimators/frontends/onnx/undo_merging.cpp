@@ -165,10 +165,8 @@ class Parter {
     const bool other = !apart.root.empty();
     const std::string_view root = other ? apart.root : there;
     std::vector<std::int32_t> chain;
-    gather(by, root, other,
-           other || (is_of_region(note_at(maker.metadata, stack_trace_key)) &&
-                     !is_of_region(note_at(of_reader.metadata, stack_trace_key))),
-           before, chain);
+    const bool anew = other || (is_of_region(maker.metadata) && !is_of_region(of_reader.metadata));
+    gather(by, root, other, anew, before, chain);
     if (!alike_.part_slice(by, reader) && reads_.do_nothing(chain)) return -1;
     if (other && sibling.empty() && lost_.has_own(reads_.parameters_of(chain), here, program_, reader)) return -1;
     const AlikeCalls::Made elsewhere = other ? AlikeCalls::Made() : alike_.made_elsewhere(reader, name, by);
@@ -223,6 +221,7 @@ class Parter {
     std::unordered_map<GraphValueId, GraphValueId> values;
     const GraphNode& of_reader = old_.nodes[at(reader.nodes.back())];
     auto& made = second ? copies_[{second->lines, second->module}] : copies_[{module_of_node(of_reader), apart.root}];
+    const bool alike = !apart.root.empty() && alike_.is_read_alike(last, reader);
     GraphValueId result = -1;
     for (std::int32_t k : chain) {
       const FxGroup& group = program_.groups[at(k)];
@@ -256,7 +255,7 @@ class Parter {
         GraphNode node = copy_node(n, names, values, called, reader, apart, chain, second);
         if (its != elsewhere.end())
           stand_as(node, of_reader, old_.nodes[at(program_.groups[at(its->second)].nodes.back())]);
-        else if (!apart.root.empty() && alike_.is_read_alike(last, reader) && alike_.in_one_module(k, last))
+        else if (alike && alike_.in_one_module(k, last))
           stand_as(node, of_reader, old_.nodes[at(n)]);
         before_[before].push_back(std::move(node));
       }
@@ -349,7 +348,7 @@ class Parter {
     const bool called = maker >= 0 && is_of_caller(old_.nodes[at(maker)], after, op_of_name(name));
     node.metadata = (maker >= 0 && !called ? old_.nodes[at(maker)] : after).metadata;
     if (called) node.metadata.erase(std::string(stack_trace_key));
-    if (call == detached_copy) stand_in_caller(node, after, copying_detach);
+    if (call == detached_copy) stand_in_line(node, after, copying_detach);
     const auto stored = std::ranges::find(signature_.inputs, x.name, &SignatureLine::target);
     const std::string_view own = stored == signature_.inputs.end() ? std::string_view(x.name) : stored->name,
                            from = by >= 0 ? program_.groups[at(by)].text.name : own;
