@@ -376,11 +376,13 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerSetup& given, const Ten
       return std::make_unique<RmsProp>(s, parameters);
     case OptimizerKind::adafactor:
       return std::make_unique<Adafactor>(s, parameters);
+    case OptimizerKind::adafactor_hf:
+      return make_transformers_adafactor(parameters);
     case OptimizerKind::lion:
       return make_lion(s, parameters);
     default:
       throw Refusal("usage", "a dry run has no such optimizer", "--optimizer",
-                    "use adamw, adam, sgd, adagrad, rmsprop, adafactor, lion, muon or none");
+                    "use adamw, adam, sgd, adagrad, rmsprop, adafactor, adafactor-hf, lion, muon or none");
   }
 }
 

@@ -38,6 +38,9 @@ class Optimizer {
 /// Null for OptimizerKind::none. Throws Refusal for those that PyTorch itself does not bring.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerSetup& setup, const Tensors& parameters);
 
+/// transformers.Adafactor with Trainer's settings.
+std::unique_ptr<Optimizer> make_transformers_adafactor(const Tensors& parameters);
+
 /// The Lion of the lion_pytorch package.
 std::unique_ptr<Optimizer> make_lion(const OptimizerSetup& setup, const Tensors& parameters);
 

@@ -1,8 +1,9 @@
-// Optimizers beside those of torch.optim that walk all parameters alike: Muon with AdamW, the Lion of lion_pytorch, and
-// any of them on copies of the parameters in host memory.
+// Optimizers beside those of torch.optim that walk all parameters alike: Muon with AdamW, transformers' Adafactor, the
+// Lion of lion_pytorch, and any of them on copies of the parameters in host memory.
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include <cmath>
 #include <unordered_map>
 
 #include "memplan_torch/optimizers.h"
@@ -34,6 +35,74 @@ class Lion : public Optimizer {
   static constexpr double lr = 1e-4;
   double decay_;
   Tensors parameters_, averages_;
+};
+
+/// transformers.Adafactor (optimization.py) without scale_parameter and first moment. Members are names of its loop.
+class TransformersAdafactor : public Optimizer {
+ public:
+  explicit TransformersAdafactor(const Tensors& parameters) : parameters_(parameters), states_(parameters.size()) {}
+
+  void step() override {
+    c10::NoGradGuard no_grad;
+    at::Tensor grad, weight, update;
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      const at::Tensor& p = parameters_[i];
+      if (!p.grad().defined()) continue;
+      grad = p.grad();
+      grad = in_float32(grad);
+      State& s = states_[i];
+      if (!s.rms.defined()) start(s, grad);
+      weight = p;
+      weight = in_float32(weight);
+      s.rms = root_mean_square(weight);
+      update = grad.pow(2).add(1e-30);
+      if (s.row.defined()) {
+        s.row.mul_(0.5).add_(update.mean(at::IntArrayRef{-1}), 0.5);
+        s.column.mul_(0.5).add_(update.mean(at::IntArrayRef{-2}), 0.5);
+        update = factored(s);
+        update.mul_(grad);
+      } else {
+        s.squares.mul_(0.5).add_(update, 0.5);
+        update = s.squares.rsqrt().mul_(grad);
+      }
+      update.div_(root_mean_square(update).div(1.0).clamp_(1.0));
+      update.mul_(lr);
+      weight.add_(update.neg());
+      if (!weight.is_same(p)) p.copy_(weight);
+    }
+  }
+
+ private:
+  struct State {
+    at::Tensor row, column, squares, rms;
+  };
+  static constexpr double lr = 1e-3;
+
+  static at::Tensor in_float32(const at::Tensor& t) {
+    return t.scalar_type() == at::kHalf || t.scalar_type() == at::kBFloat16 ? t.to(at::kFloat) : t;
+  }
+  static at::Tensor root_mean_square(const at::Tensor& t) {
+    return at::linalg_vector_norm(t, 2).div(std::sqrt(static_cast<double>(t.numel())));
+  }
+  static void start(State& s, const at::Tensor& grad) {
+    if (grad.dim() < 2) {
+      s.squares = at::zeros_like(grad);
+      return;
+    }
+    auto row = grad.sizes().vec(), column = row;
+    row.pop_back();
+    column.erase(column.end() - 2);
+    s.row = at::zeros(row).to(grad);
+    s.column = at::zeros(column).to(grad);
+  }
+  static at::Tensor factored(const State& s) {
+    const at::Tensor rows = s.row.div(s.row.mean(at::IntArrayRef{-1}, true)).rsqrt_().unsqueeze(-1);
+    const at::Tensor columns = s.column.unsqueeze(-2).rsqrt();
+    return at::mul(rows, columns);
+  }
+
+  Tensors parameters_;
+  std::vector<State> states_;
 };
 
 /// _zeropower_via_newtonschulz of torch/optim/_muon.py: its locals go when it returns.
@@ -112,6 +181,10 @@ class OnHost : public Optimizer {
 };
 
 }  // namespace
+
+std::unique_ptr<Optimizer> make_transformers_adafactor(const Tensors& parameters) {
+  return std::make_unique<TransformersAdafactor>(parameters);
+}
 
 std::unique_ptr<Optimizer> make_lion(const OptimizerSetup& setup, const Tensors& parameters) {
   return std::make_unique<Lion>(setup, parameters);

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Compares memplan with measurements that others published of runs on real GPUs.
 
-    python tools/hardware.py [--build build/release] [--only WORD] [--rows] [--write]
+    python tools/hardware.py [--build build/release] [--only WORD] [--rows] [--ask] [--write]
 
 Rows are data/measured/hardware/*.jsonl: what ran, where it was published, the counter that was read, its bytes. Models are
 archives of data/measured/hardware/models (tools/hardware_models.py writes them) and of data/models. Nothing is tuned, nothing is
 left out silently: rows without a model, and runs that ended for lack of memory, are counted apart. --rows prints every row, --only those
-whose name or kind holds a word; --write puts the tables into docs/hardware.md. Of the context's rows (data/context/rows.csv)
+whose name or kind holds a word; --ask estimates convolutional models of xMem a second time and asks the cuDNN 9.19 of a PyTorch 2.11
+(MEMPLAN_TORCH_PYTHON names its Python) what the tables lack; --write puts the tables into docs/hardware.md. Of the context's rows (data/context/rows.csv)
 each is compared with the range that the others give. Exit status: 1 when a row that has a model could not be estimated.
 """
 import argparse
@@ -38,7 +39,7 @@ def load(only):
 
 def estimate(program, row):
     """The JSON report of a row, or the first line of memplan's error."""
-    command = [program, os.path.join(ROOT, row["model"]), *row["flags"], "--cudnn", "none", "--no-search", "--format", "json"]
+    command = [program, os.path.join(ROOT, row["model"]), *row["flags"], "--cudnn", "auto" if "asked" in row else "none", "--no-search", "--format", "json"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=600)
     try:
         return json.loads(done.stdout)
@@ -65,6 +66,15 @@ def compare(program, row):
     return found
 
 
+def asked_again(program, found):
+    """The rows of xMem's convolutional models, compared with what cuDNN 9.19 says in place of what memplan learnt from it."""
+    rows = [dict(r, asked="cuDNN 9.19 asked") for r in found if r["kind"] == "convolutional" and "ours" in r]
+    again = [compare(program, r) for r in rows]
+    if rows and all(a.get("ours") == r["ours"] for a, r in zip(again, rows)):
+        raise SystemExit("--ask: no cuDNN 9.19 answered: MEMPLAN_TORCH_PYTHON has to name a Python with PyTorch 2.11")
+    return again
+
+
 def percentile(values, share):
     values = sorted(values)
     return values[min(len(values) - 1, int(share * len(values)))]
@@ -87,9 +97,11 @@ def table(found):
     groups = {}
     for r in done:
         known = "" if r["software_known"] else ", versions not stated"
-        groups.setdefault((r["source"].split(",")[0], r["kind"], card_of(r), r["counter"], known), []).append(r)
-    for (source, kind, card, counter, known), rows in sorted(groups.items()):
-        name = ", ".join(dict.fromkeys(w for w in (source, kind, card) if w)) + known
+        groups.setdefault((r["source"].split(",")[0], r["kind"], card_of(r), r.get("asked", ""), r["counter"], known), []).append(r)
+        if r["source"].startswith("xMem"):
+            groups.setdefault(("xMem", r["kind"], "all cards", r.get("asked", ""), r["counter"], known), []).append(r)
+    for (source, kind, card, asked, counter, known), rows in sorted(groups.items()):
+        name = ", ".join(dict.fromkeys(w for w in (source, kind, card, asked) if w)) + known
         lines.append(line(name, counter, rows))
         if kind in CONSTANTS:
             lines.append(line(name, CONSTANTS[kind][1], rows, "with_constant"))
@@ -145,13 +157,13 @@ def context_rows():
             f"{held} lie in it, {above} above, {len(rows) - held - above} below.")
 
 
-def pages(found):
+def pages(found, again):
     missing = {}
     for r in found:
         if "why" in r:
             missing.setdefault(r["why"], []).append(r)
     lines = [f"{len(found)} rows of published runs, {sum('ours' in r for r in found)} compared. Errors in percent, signed, (memplan - measured) / measured; *below* counts the estimates that "
-             "are below what was measured.", "", *table(found), "", *safety(found), ""]
+             "are below what was measured.", "", *table([*found, *again]), "", *safety(found), ""]
     for why, rows in sorted(missing.items()):
         if why == "ran out of memory":
             verdicts = [r["verdict"] for r in rows]
@@ -161,11 +173,19 @@ def pages(found):
     return [*lines, "", *others(found), "", "Context: " + context_rows()]
 
 
+def show(found):
+    for r in found:
+        if "ours" in r:
+            print(f"{r['kind']:18} {r['name']:45} {r['counter']:10} measured {r['measured_bytes'] / MIB:9.0f}  memplan {r['ours'] / MIB:9.0f} MiB {100 * r['off']:+6.1f} %, "
+                  f"high {100 * r['high_off']:+6.1f} %")
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--build", default=os.path.join(ROOT, "build", "release"))
     p.add_argument("--only", default="")
     p.add_argument("--rows", action="store_true")
+    p.add_argument("--ask", action="store_true")
     p.add_argument("--write", action="store_true")
     a = p.parse_args()
     program = os.path.join(a.build, "memplan")
@@ -173,10 +193,10 @@ def main():
     for r in found:
         if r.get("why") == "error":
             print(f"{r['name']}: {r['error']}", file=sys.stderr)
-        elif a.rows and "ours" in r:
-            print(f"{r['kind']:18} {r['name']:45} {r['counter']:10} measured {r['measured_bytes'] / MIB:9.0f}  memplan {r['ours'] / MIB:9.0f} MiB {100 * r['off']:+6.1f} %, "
-                  f"high {100 * r['high_off']:+6.1f} %")
-    text = "\n".join(pages(found))
+    show(found if a.rows else [])
+    again = asked_again(program, found) if a.ask else []
+    show(again if a.rows else [])
+    text = "\n".join(pages(found, again))
     print(text)
     if a.write:
         with open(PAGE) as f:

@@ -111,14 +111,14 @@ def language(config_class, model_class, sequence=128, **sizes):
 
 
 LONGEST = {True: 4096, False: 1024}  # tokens of Llamas and others: no table of positions is shorter
-IMAGES = ["convnext_base", "convnext_tiny", "mobilenet_v2", "regnet_y_400mf", "resnet101", "resnet152", "vgg16"]
+IMAGES = ["convnext_base", "convnext_tiny", "mobilenet_v2", "regnet_x_400mf", "regnet_y_400mf", "resnet101", "resnet152", "vgg16", "vgg19"]
 TIMM = {name: 224 for name in (
     "convnext_tiny efficientnet_b0 mobilenetv2_100 mobilenetv3_large_100 resnet152 resnet18 resnet50 swin_base_patch4_window7_224 vgg16 vit_base_patch16_224 "
     "beit_base_patch16_224 convnext_base mixer_b16_224 regnety_032 resnet101 resnet34 vgg19 vit_large_patch16_224 vit_small_patch16_224 vit_tiny_patch16_224").split()}
 TIMM.update(inception_v3=299, efficientnetv2_s=288)
 
 MODELS = {f"{name}-86": vision(name, 86, 1000) for name in IMAGES}
-MODELS.update({f"{name}-86": vision(name, 86, 10) for name in ("mobilenet_v3_large", "mobilenet_v3_small")})
+MODELS.update({f"{name}-86": vision(name, 86, 10) for name in ("mnasnet1_0", "mobilenet_v3_large", "mobilenet_v3_small")})
 MODELS.update({f"timm-{name}": timm_model(name, size) for name, size in TIMM.items()})
 MODELS.update({f"{name}-224": vision(name, 224, 1000) for name in ("resnet50", "vgg16")})
 # Sizes as the configurations of those names on the Hugging Face hub say; what is not given is the class's default.

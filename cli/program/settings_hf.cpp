@@ -15,7 +15,7 @@ std::string optimizer_name(const OptimizerSetup& o) {
       return o.impl == OptimizerImpl::fused ? "adamw_torch_fused" : "adamw_torch";
     case OptimizerKind::adamw8bit:
       return "adamw_bnb_8bit";
-    case OptimizerKind::adafactor:
+    case OptimizerKind::adafactor_hf:
       return "adafactor";
     case OptimizerKind::sgd:
       return "sgd";

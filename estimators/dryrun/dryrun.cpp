@@ -60,7 +60,7 @@ void refuse_unsupported(const TrainingSetup& s) {
          setting(Field::lora_quantized), script);
   refuse(s.optimizer.kind == OptimizerKind::adamw8bit, "bitsandbytes' optimizer",
          setting(Field::optimizer, "adamw8bit"),
-         "use adamw, adam, sgd, adagrad, rmsprop, adafactor, lion, muon or none");
+         "use adamw, adam, sgd, adagrad, rmsprop, adafactor, adafactor-hf, lion, muon or none");
   refuse(s.optimizer.impl == OptimizerImpl::fused && s.precision == Precision::amp_fp16,
          "fused optimizers under a gradient scaler", setting(Field::optimizer_impl, "fused"),
          "leave it out, or use " + setting(Field::autocast, "bf16"));

@@ -44,6 +44,7 @@ inline constexpr std::array optimizer_names{
     Named<OptimizerChoice>{"adagrad", {OptimizerKind::adagrad}},
     Named<OptimizerChoice>{"rmsprop", {OptimizerKind::rmsprop}},
     Named<OptimizerChoice>{"adafactor", {OptimizerKind::adafactor}},
+    Named<OptimizerChoice>{"adafactor-hf", {OptimizerKind::adafactor_hf}},
     Named<OptimizerChoice>{"lion", {OptimizerKind::lion}},
     Named<OptimizerChoice>{"adamw8bit", {OptimizerKind::adamw8bit}},
     Named<OptimizerChoice>{"muon", {OptimizerKind::muon}},

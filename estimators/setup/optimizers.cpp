@@ -53,6 +53,11 @@ const OptimizerModel models[] = {
      .passes = {13, 13, 5},
      .with_momentum = {5, 5, 0}},
     {.kind = OptimizerKind::adafactor, .python = "torch.optim.Adafactor", .passes = {16, 16, 14}},
+    // norm 1, ** 2, + 2, means 2, the factors' product 1, mul_ 3, norm 1, div_ 2, mul_ 2, neg 2, add_ 3.
+    {.kind = OptimizerKind::adafactor_hf,
+     .python = "__import__(\"transformers\").Adafactor",
+     .one_by_one = true,
+     .passes = {21, 21, 24}},
     {.kind = OptimizerKind::lion,
      .python = "__import__(\"lion_pytorch\").Lion",
      .one_by_one = true,

@@ -26,7 +26,19 @@ enum class Precision : std::uint8_t { fp32, amp_bf16, amp_fp16, bf16, fp16 };
 /// instead of them
 /// (`primary`). docs/strategies.md, "fp8".
 enum class Fp8 : std::uint8_t { none, cached, primary };
-enum class OptimizerKind : std::uint8_t { none, sgd, adam, adamw, adagrad, rmsprop, adafactor, lion, adamw8bit, muon };
+enum class OptimizerKind : std::uint8_t {
+  none,
+  sgd,
+  adam,
+  adamw,
+  adagrad,
+  rmsprop,
+  adafactor,
+  adafactor_hf,
+  lion,
+  adamw8bit,
+  muon
+};
 enum class OptimizerImpl : std::uint8_t { automatic, foreach, fused, loop };
 enum class AttentionBackend : std::uint8_t { automatic, math, flash, efficient, cudnn };
 /// `causal_lm` is that of Hugging Face's causal language models: logits in fp32, labels moved by one.

@@ -38,6 +38,7 @@ def make_optimizer(name, impl, parameters):
         "adagrad": lambda: o.Adagrad(parameters, **kw),
         "rmsprop": lambda: o.RMSprop(parameters, **kw),
         "adafactor": lambda: o.Adafactor(parameters, **kw),
+        "adafactor-hf": lambda: __import__("transformers").Adafactor(parameters, lr=1e-3, scale_parameter=False, relative_step=False),
         "lion": lambda: __import__("lion_pytorch").Lion(parameters),
     }[name]()
 

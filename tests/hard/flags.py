@@ -40,7 +40,7 @@ SETUP = [
     lambda r: ["--accumulate", number(r)],
     lambda r: ["--mode", r.choice(["training", "inference"])],
     lambda r: ["--precision", r.choice(["fp32", "amp-bf16", "amp-fp16", "bf16", "fp16", "fp8", "fp8-weights"])],
-    lambda r: ["--optimizer", r.choice(["adamw", "adam", "sgd", "sgd-momentum", "adagrad", "rmsprop", "adafactor", "lion", "adamw8bit", "muon", "none"])],
+    lambda r: ["--optimizer", r.choice(["adamw", "adam", "sgd", "sgd-momentum", "adagrad", "rmsprop", "adafactor", "adafactor-hf", "lion", "adamw8bit", "muon", "none"])],
     lambda r: ["--optimizer-impl", r.choice(["foreach", "fused", "loop"])],
     lambda r: ["--clip"],
     lambda r: ["--checkpoint", r.choice(["blocks", "optimal", "optimal:" + r.choice(SIZES), "every:" + number(r), "groups:" + number(r), f"groups:{number(r)}/blocks", "*"])],

@@ -49,12 +49,12 @@ Precision precision_named(const std::string& name) {
 
 OptimizerSetup optimizer_named(const std::string& name, const std::string& impl) {
   static const std::map<std::string, OptimizerKind> all = {
-      {"none", OptimizerKind::none},          {"sgd", OptimizerKind::sgd},
-      {"sgd-momentum", OptimizerKind::sgd},   {"adam", OptimizerKind::adam},
-      {"adamw", OptimizerKind::adamw},        {"adamw-amsgrad", OptimizerKind::adamw},
-      {"lion", OptimizerKind::lion},          {"muon", OptimizerKind::muon},
-      {"adagrad", OptimizerKind::adagrad},    {"rmsprop", OptimizerKind::rmsprop},
-      {"adafactor", OptimizerKind::adafactor}};
+      {"none", OptimizerKind::none},           {"sgd", OptimizerKind::sgd},
+      {"sgd-momentum", OptimizerKind::sgd},    {"adam", OptimizerKind::adam},
+      {"adamw", OptimizerKind::adamw},         {"adamw-amsgrad", OptimizerKind::adamw},
+      {"lion", OptimizerKind::lion},           {"muon", OptimizerKind::muon},
+      {"adagrad", OptimizerKind::adagrad},     {"rmsprop", OptimizerKind::rmsprop},
+      {"adafactor", OptimizerKind::adafactor}, {"adafactor-hf", OptimizerKind::adafactor_hf}};
   const auto it = all.find(name);
   if (it == all.end()) fail(ErrorKind::usage, "no such optimizer: " + name);
   OptimizerSetup o;

@@ -110,10 +110,11 @@ namespace {
 /// Says what it is told to, and remembers what it was asked.
 struct Library final : CudnnLibrary {
   std::optional<Bytes> answer;
+  std::string_view only;  ///< the version that is installed; empty: any
   int asked = 0;
-  std::optional<Bytes> workspace(const ConvProblem&, ConvPass, const Device&, std::string_view) override {
+  std::optional<Bytes> workspace(const ConvProblem&, ConvPass, const Device&, std::string_view version) override {
     ++asked;
-    return answer;
+    return only.empty() || version == only ? answer : std::nullopt;
   }
 };
 
@@ -134,6 +135,25 @@ TEST_CASE("an installed cuDNN is asked about what the tables lack, and about not
   library.answer.reset();
   CHECK(of(odd).bytes == workspace(odd, ConvPass::forward, 90).bytes);
   CHECK(of(odd).evidence == Evidence::nearest_table_entry);
+}
+
+TEST_CASE("of a version that cannot be asked, the version that the rules were learnt from is asked in its place") {
+  Library library;
+  library.answer = Bytes(4711);
+  library.only = "9.19";
+  const ConvProblem odd = square(32, 64, 57, 64, 3, 1);
+  const auto of = [&](WorkspaceReading reading, CudnnLibrary* asked) {
+    return conv_workspace(odd, ConvPass::forward, {on(90), "9.1", reading, asked});
+  };
+  CHECK(of(WorkspaceReading::nearest, &library).bytes == Bytes(4711));
+  CHECK(of(WorkspaceReading::nearest, &library).evidence == Evidence::nearest_table_entry);
+  CHECK_FALSE(of(WorkspaceReading::nearest, &library).asked);
+  CHECK(of(WorkspaceReading::nearest, nullptr).bytes != Bytes(4711));
+  // Its engines may be others all the same.
+  for (const WorkspaceReading end : {WorkspaceReading::least, WorkspaceReading::most})
+    CHECK(of(end, &library).bytes == of(end, nullptr).bytes);
+  library.only = "9.26";
+  CHECK(of(WorkspaceReading::nearest, &library).bytes == of(WorkspaceReading::nearest, nullptr).bytes);
 }
 
 TEST_CASE("other types are known to an installed cuDNN alone") {

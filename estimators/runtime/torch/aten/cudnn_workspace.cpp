@@ -204,7 +204,8 @@ std::optional<double> octaves_to_a_line(const Looked& there) {
 }
 
 /// What the rules say, which were learnt from the base version's answers. Of another version or architecture engines
-/// may be others: then anything from nothing to copies of the three tensors is possible, too.
+/// may be others: then anything from nothing to copies of the three tensors is possible, too. Where the base version is
+/// installed, it says itself what the rules only learnt from it.
 std::optional<ConvWorkspace> ruled(const ConvProblem& p, ConvPass pass, const CudnnOfRun& cudnn,
                                    std::optional<double> octaves = std::nullopt) {
   if (cudnn.version == for_onnxruntime) return std::nullopt;  // asks for other heuristics
@@ -220,6 +221,12 @@ std::optional<ConvWorkspace> ruled(const ConvProblem& p, ConvPass pass, const Cu
   ConvWorkspace out{rule->usual, Evidence::nearest_table_entry,
                     "cuDNN's workspace for this convolution is not in the table: by a rule learnt from what its "
                     "heuristics say of others"};
+  if (!asked_so && cudnn.library)
+    if (const auto said = cudnn.library->workspace(p, pass, cudnn.device, base_cudnn)) {
+      out = {*said, Evidence::nearest_table_entry,
+             "this version of cuDNN could not be asked about this convolution: what cuDNN 9.19 says is taken"};
+      rule->most = std::max(rule->most, *said);
+    }
   if (cudnn.reading == WorkspaceReading::least) out.bytes = asked_so ? rule->least : Bytes();
   if (cudnn.reading == WorkspaceReading::most)
     out.bytes = asked_so ? rule->most : std::max(rule->most, unknown_kind(p, cudnn.reading));

@@ -4,9 +4,9 @@
 
 #include <map>
 
-#include "estimators/runtime/torch/aten/op_table.h"
-#include "estimators/runtime/torch/aten/ops.h"
 #include "estimators/runtime/torch/profile/profile.h"
+#include "estimators/runtime/torch/step/adafactor.h"
+#include "estimators/runtime/torch/step/looped_optimizer.h"
 #include "estimators/setup/field.h"
 #include "estimators/setup/optimizers.h"
 
@@ -15,76 +15,7 @@ namespace memplan {
 namespace {
 
 using Impl = OptimizerImpl;
-
-/// A Python list: its items are let go from the last to the first (Objects/listobject.c, list_dealloc).
-struct PyList : TensorList {
-  PyList() = default;
-  PyList(PyList&&) = default;
-  PyList& operator=(PyList&&) = default;
-  ~PyList() {
-    while (!empty()) pop_back();
-  }
-};
-
-/// Tensors of one dtype are updated together by foreach; every group is one pass of a loop in Python.
-struct Base : Optimizer {
-  Base(Run&, const OptimizerSetup& s, const TensorList& p) : setup(s), parameters(p) {}
-
-  OptimizerSetup setup;
-  TensorList parameters;
-
-  void step(Run& r) override {
-    r.phase = Phase::optimizer;
-    r.scope = r.call = -1;
-    ScopedValue<bool> no_grad(r.grad_mode, false);
-    r.begin_op("optimizer.step");
-    std::vector<std::pair<DType, std::vector<std::size_t>>> groups;
-    std::vector<std::size_t> all;
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      if (!parameters[i]->grad) continue;
-      init(r, i);
-      all.push_back(i);
-      const DType d = parameters[i]->dtype;
-      auto it = std::find_if(groups.begin(), groups.end(), [&](auto& g) { return g.first == d; });
-      if (it == groups.end()) it = groups.insert(groups.end(), {d, {}});
-      it->second.push_back(i);
-    }
-    if (setup.impl == Impl::loop) {
-      for (std::size_t i : all) single(r, i);
-      end_loop();
-    } else if (setup.impl != Impl::fused) {
-      for (auto& [dtype, group] : groups)
-        foreach (r, group)
-          ;
-    }
-  }
-
-  virtual void init(Run&, std::size_t) {}
-  virtual void foreach (Run&, const std::vector<std::size_t>& group) = 0;
-  virtual void single(Run&, std::size_t) = 0;
-  virtual void end_loop() {}
-
-  Tensor state_like(Run& r, const Tensor& p, const char* name) { return mark(r, r.empty_like(p), p, name); }
-  Tensor mark(Run& r, Tensor t, const Tensor& p, const char* name) {
-    r.set_category(t, Category::optimizer_state);
-    if (p->name >= 0) r.label(t, r.schedule.names[p->name] + "." + name);
-    r.set_reason(t, "optimizer state, kept for the whole run");
-    return t;
-  }
-  /// torch._foreach_* that returns new tensors: one per parameter of the group.
-  PyList list_like(Run& r, const std::vector<std::size_t>& group) {
-    PyList list;
-    for (std::size_t i : group) list.push_back(r.empty_like(parameters[i]));
-    return list;
-  }
-  /// weight decay that is not decoupled makes a copy of the gradients.
-  PyList decayed(Run& r, const std::vector<std::size_t>& group) {
-    PyList list;
-    if (setup.weight_decay == 0) return list;
-    for (std::size_t i : group) list.push_back(r.empty_like(parameters[i]->grad));
-    return list;
-  }
-};
+using Base = LoopedOptimizer;
 
 struct Sgd : Base {
   using Base::Base;
@@ -202,60 +133,6 @@ struct RmsProp : Base {
   Tensor average;
 };
 
-/// torch.optim.Adafactor: one tensor at a time unless foreach is asked for. Rows and columns instead of a full second
-/// moment; the estimate and the update are temporaries of the parameter's size.
-struct Adafactor : Base {
-  using Base::Base;
-  struct State {
-    Tensor row, column, variance;
-  };
-  std::map<std::size_t, State> states;
-  Tensor row_mean, column_mean, estimate, squared;
-
-  void init(Run& r, std::size_t i) override {
-    if (states.count(i)) return;
-    const Tensor& p = parameters[i];
-    State& s = states[i];
-    if (p->rank() > 1) {
-      Dims row = p->grad->sizes, column = p->grad->sizes;
-      row[row.size() - 1] = 1;
-      column[column.size() - 2] = 1;
-      s.row = mark(r, r.empty(row, p->dtype), p, "row_var");
-      s.column = mark(r, r.empty(column, p->dtype), p, "col_var");
-    } else {
-      s.variance = state_like(r, p, "variance");
-    }
-  }
-  void single(Run& r, std::size_t i) override {
-    const Tensor& p = parameters[i];
-    const State& s = states[i];
-    norm(r, p, {});
-    if (p->rank() > 1) {
-      row_mean = norm(r, p->grad, {-1});
-      column_mean = norm(r, p->grad, {-2});
-      estimate = op::matmul(r, s.row, s.column);
-      {
-        Tensor mean =
-            call_op(r, "aten::mean.dim", {Value(s.row), Value(ValueList{Value(std::int64_t{-2})}), Value(true)})[0]
-                .tensor();
-      }
-    } else {
-      squared = r.empty_like(p);
-      estimate = r.empty_like(p);
-    }
-    norm(r, estimate, {});
-  }
-  static Tensor norm(Run& r, const Tensor& x, std::initializer_list<std::int64_t> dims) {
-    ValueList list;
-    for (std::int64_t d : dims) list.emplace_back(d);
-    return call_op(r, "aten::linalg_vector_norm",
-                   {Value(x), Value(2.0), list.empty() ? Value() : Value(list), Value(!list.empty())})[0]
-        .tensor();
-  }
-  void end_loop() override { row_mean.reset(), column_mean.reset(), estimate.reset(), squared.reset(); }
-  void foreach (Run& r, const std::vector<std::size_t>& group) override { PyList estimates = list_like(r, group); }
-};
-
 /// The Lion of the lion_pytorch package (0.2): one tensor at a time, its state made on the way, and
 /// exp_avg.clone().mul_(beta).add(grad).sgn_() beside it.
 struct Lion : Base {
@@ -360,7 +237,9 @@ std::unique_ptr<Optimizer> make_optimizer(Run& r, const OptimizerSetup& given, c
     case OptimizerKind::rmsprop:
       return std::make_unique<RmsProp>(r, s, parameters);
     case OptimizerKind::adafactor:
-      return std::make_unique<Adafactor>(r, s, parameters);
+      return make_adafactor(r, s, parameters);
+    case OptimizerKind::adafactor_hf:
+      return make_transformers_adafactor(r, s, parameters);
     case OptimizerKind::lion:
       return std::make_unique<Lion>(r, s, parameters);
     case OptimizerKind::adamw8bit:
