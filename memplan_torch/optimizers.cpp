@@ -153,7 +153,7 @@ struct Sgd : Base {
 
 struct Adam : Base {
   using Base::Base;
-  bool decoupled = true;
+  const bool decoupled = setup.kind == OptimizerKind::adamw;
   std::map<std::size_t, at::Tensor> steps, averages, squares, maxima;
   at::Tensor denominator, grad_local;
 
@@ -365,11 +365,8 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerSetup& given, const Ten
     case OptimizerKind::sgd:
       return std::make_unique<Sgd>(s, parameters);
     case OptimizerKind::adam:
-    case OptimizerKind::adamw: {
-      auto adam = std::make_unique<Adam>(s, parameters);
-      adam->decoupled = s.kind == OptimizerKind::adamw;
-      return adam;
-    }
+    case OptimizerKind::adamw:
+      return std::make_unique<Adam>(s, parameters);
     case OptimizerKind::adagrad:
       return std::make_unique<Adagrad>(s, parameters);
     case OptimizerKind::rmsprop:

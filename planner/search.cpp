@@ -299,7 +299,7 @@ std::vector<Card> smallest_cards(const Tape& tape, const TrainingSetup& setup, c
   std::size_t tried = 0;
   for (const Device& d : by_size) {
     if (cards.size() == count || tried == count + 4) break;
-    if (d.total < hopeless) continue;
+    if (d.total < hopeless || d.key.ends_with("-laptop")) continue;  // nobody buys the card of a laptop alone
     // Too small by the figures of the card asked for: two of the nearest are tried all the same.
     if (d.total < known.peak.process && d.total + Bytes::gib(1) < known.peak.process) continue;
     Result<Estimate> e = estimate_planned_tape(tape, setup, d);
