@@ -119,27 +119,50 @@ class FrameNames {
   /// "states[-1]", or "states[0] + states[-1]", of what the turns of a loop, "x = layer(x)", have put into a list: it
   /// has what the others made as well.
   void hold_other_turns(std::int32_t frame) {
-    std::set<std::int32_t> loops;
+    std::set<Loop> loops;
     for (const auto& [list, members] : members_) {
-      std::set<std::int32_t> made_by;
+      std::set<Loop> made_by;
       for (const std::int32_t member : members) {
         const ValueLife& l = lives_[static_cast<std::size_t>(member)];
-        made_by.insert(l.top == frame ? frames_.line(frame, frames_.line_of(frame, l.born)).binding : -1);
+        made_by.insert(l.top == frame ? loop_of(frame, l) : Loop{-1, -1});
       }
-      if (made_by.size() == 1 && *made_by.begin() >= 0) loops.merge(made_by);
+      if (made_by.size() == 1 && made_by.begin()->first >= 0) loops.merge(made_by);
     }
-    if (loops.empty()) return;
-    std::map<std::int32_t, std::int32_t> turns;  // by binding: how many lines
-    for (std::size_t i = 0; i < frames_.lines(frame); ++i) ++turns[frames_.line(frame, i).binding];
-    std::erase_if(loops, [&](std::int32_t binding) { return turns[binding] < 2; });
-    for (std::size_t i = 0; i < frames_.lines(frame); ++i) {
-      const Line& turn = frames_.line(frame, i);
-      for (std::int32_t at = turn.first; loops.contains(turn.binding) && at <= turn.last; ++at)
-        for (const ValueId id : tape_.calls[static_cast<std::size_t>(at)].outputs)
-          if (id.valid() && lives_[static_cast<std::size_t>(id.index)].top == frame &&
-              lives_[static_cast<std::size_t>(id.index)].last > turn.last)
-            hold(id.index, frames_.end(frame));
+    for (const auto& [where, binding] : loops) {
+      if (where != frame) hold_result(frame, frames_.begin(where));
+      for (std::size_t i = 0; i < frames_.lines(where); ++i) {
+        const Line& turn = frames_.line(where, i);
+        for (std::int32_t at = turn.first; turn.binding == binding && at <= turn.last; ++at)
+          for (const ValueId id : tape_.calls[static_cast<std::size_t>(at)].outputs)
+            if (id.valid() && lives_[static_cast<std::size_t>(id.index)].top == where &&
+                lives_[static_cast<std::size_t>(id.index)].last > turn.last)
+              hold(id.index, frames_.end(frame));
+      }
     }
+  }
+
+  /// "outputs = self.model(x)" of which a list was taken: a name has the whole object, and what the model ends with is
+  /// in it even where nothing reads it.
+  void hold_result(std::int32_t frame, std::int32_t call) {
+    for (const ValueId id :
+         tape_.calls[static_cast<std::size_t>(frames_.line(frame, frames_.line_of(frame, call)).last)].outputs)
+      if (id.valid()) hold(id.index, frames_.end(frame));
+  }
+
+  using Loop = std::pair<std::int32_t, std::int32_t>;  ///< the frame that has it, and the binding of its line
+
+  /// The loop whose turn made the value. It may be in a module that the frame's line calls: "outputs = self.model(x)"
+  /// ahead of "self.head(outputs.hidden_states[-1])". A container runs its modules in a loop, too, and lists nothing.
+  Loop loop_of(std::int32_t frame, const ValueLife& l) const {
+    const std::int32_t scope = tape_.calls[static_cast<std::size_t>(l.born)].scope;
+    for (; frame >= 0; frame = frames_.child_towards(frame, scope)) {
+      if (tape_.scopes[static_cast<std::size_t>(frame)].module_class.starts_with("torch.nn.")) break;
+      const std::int32_t binding = frames_.line(frame, frames_.line_of(frame, l.born)).binding;
+      std::size_t turns = 0;
+      for (std::size_t i = 0; i < frames_.lines(frame); ++i) turns += frames_.line(frame, i).binding == binding;
+      if (binding >= 0 && turns > 1) return {frame, binding};
+    }
+    return {-1, -1};
   }
 
   void stands_for(std::int32_t frame, std::string_view name, std::int32_t value) {

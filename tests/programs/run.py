@@ -28,7 +28,7 @@ FOLDER = os.environ.get("MEMPLAN_PROGRAMS", os.path.join(ROOT, "build", "program
 # y = one of these; a method or a model of one of these names.
 NAMED = ["dense/000", "dense/014h", "dense/031h", "model/distill", "model/siamese_triplet", "model/vit_masked", "model/contrastive", "model/parallel_norms", "model/converted", "model/grouped_query",
          "model/two_heads", "model/unfolded", "model/checkpointed_blocks", "model/checkpointed_steps", "model/one_dimensional", "model/windows", "model/nested", "model/views", "model/judged", "model/scaled", "model/translator", "model/widened",
-         "model/dictation_once", "model/detector", "model/handed", "model/regularized", "model/trend", "model/denoiser", "model/graphs",
+         "model/dictation_once", "model/detector", "model/listed_states", "model/handed", "model/regularized", "model/trend", "model/denoiser", "model/graphs",
          "model/evaluated", "model/shifted", "model/modulated"]
 SAMPLE = ["(h - h.mean(-1, keepdim=True)) / (h.std(-1, keepdim=True) + 1e-6)", "torch.nan_to_num(h)", "F.cosine_similarity(h, x, dim=-1).unsqueeze(-1) * h", "h - 1 / (1 + h.abs())",
           "h.sort(dim=1)[0]", "F.dropout1d(h.transpose(1, 2), 0.1, self.training).transpose(1, 2)", "h * torch.sigmoid(x)", "h / h.norm()", "torch.special.expit(h)",

@@ -16,6 +16,10 @@ SETUPS = {
 }
 
 
+# Names of the sealed half that were looked at, and why. From then on they count as open.
+OPENED = {"hf/semantic-segmentation/mobilenet_v2": "2026-11-30: its .pt2 report said `exact` and was 2.4 % too low in training"}
+
+
 def digest(name):
     return hashlib.sha256(name.encode()).digest()
 
@@ -26,7 +30,7 @@ def key(name):
 
 
 def half(name):
-    return "sealed" if digest(name)[-1] % 2 else "open"
+    return "sealed" if digest(name)[-1] % 2 and name not in OPENED else "open"
 
 
 def batch(name):

@@ -127,3 +127,34 @@ def detector(batch):
 
 def handed(batch):
     return Encoder(), (torch.rand(batch, 40, 64),)
+
+
+class States(nn.Module):
+    """As a backbone of transformers that hands on all its states."""
+
+    def __init__(self, width, layers):
+        super().__init__()
+        self.layers = nn.ModuleList(Layer(3 if i == 0 else width, width, 2 if i == 1 else 1, nn.ReLU()) for i in range(layers))
+
+    def forward(self, x):
+        states = ()
+        for layer in self.layers:
+            x = layer(x)
+            states = states + (x,)
+        return {"states": states}
+
+
+class Segmenter(nn.Module):
+    def __init__(self, width=16, classes=5):
+        super().__init__()
+        self.backbone = States(width, 6)
+        self.head = nn.Sequential(nn.Conv2d(width, 2 * width, 3, padding=1), nn.ReLU(), nn.Conv2d(2 * width, classes, 1))
+
+    def forward(self, x):
+        outputs = self.backbone(x)
+        every_state = outputs["states"]
+        return self.head(every_state[-1])
+
+
+def listed_states(batch):
+    return Segmenter(), (torch.rand(batch, 3, 64, 64),)
