@@ -113,7 +113,6 @@ void InstalledCudnn::State::start(Speaker& speaker, const std::string& card, std
     const auto said = child->hear(to_start);
     if (said && said->starts_with(std::string(version) + ".")) {
       speaker.child = std::move(child);
-      complaint.clear();  // of another place, or of the version that this one stands in for
       return;
     }
     complaint = !said                       ? place.library + " could not be asked"
