@@ -72,6 +72,8 @@ class Lowering {
       : calls_(calls), batch_(batch), autocast_(autocast), tape_(tape) {}
 
   void bind(std::int32_t number, ValueId id) { ids_[number] = id; }
+  /// An input may have twice as many samples as the batch: of pairs that are joined before the module.
+  auto at_batch_of(const StoredTensorValue& v) const { return at_batch(v.sizes, batch_); }
   bool knows(std::int32_t number) const { return ids_.count(number) > 0; }
   ValueId id(std::int32_t number) const {
     const auto found = ids_.find(number);
@@ -257,7 +259,9 @@ void bind_roles(const Recording& recording, const Calls& calls, Tape& tape, Lowe
     const StoredTensorValue& v = calls.values[i];
     const auto number = static_cast<std::int32_t>(i);
     if (v.role == Role::input) {
-      lowering.bind(number, tape.inputs[static_cast<std::size_t>(std::stoll(v.name))]);
+      const ValueId id = tape.inputs[static_cast<std::size_t>(std::stoll(v.name))];
+      tape.values[static_cast<std::size_t>(id.index)].sizes = lowering.at_batch_of(v);
+      lowering.bind(number, id);
     } else if (v.role == Role::constant) {
       const ValueId id = lowering.make(number, ValueKind::constant);
       if (!v.on_host) tape.buffers.push_back(id);
