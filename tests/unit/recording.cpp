@@ -133,6 +133,38 @@ TEST_CASE("a recording: what a library needs at some sizes only") {
   CHECK(without->steps[2].peak.requested.count == 4096 + 2 * 1064 + 24);
 }
 
+TEST_CASE("a recording: an input with several samples for each of the batch") {
+  const json batches = {2, 4, 7}, pairs = {{"b", {0, 2}}}, batch = {{"b", {0, 1}}};
+  json index = index_of(batches);
+  index["inputs"] = {{"x", "float32", {4, 16}}};
+  index["open"] = json::array();  // the script's batch is not its first dimension
+  index["runs"][0]["calls"] = "runs/0/calls.json";
+  Members members = file_of(index, run_body(json::array({program(batches, {100, 100, 100})})));
+  members["runs/0/calls.json"] = json{
+      {"version", 2},
+      {"batches", batches},
+      {"values",
+       {{"float32", json::array({pairs, 16}), "input", "0", 0}, {"float32", json::array({batch, 32}), "", "", 0}}},
+      {"calls",
+       {{{"op", "aten.view.default"},
+         {"args", {{{"v", 0}}, json::array({batch, 32})}},
+         {"outputs", {1}},
+         {"scope", 0},
+         {"at", ""}}}},
+      {"functions", json::array()},
+      {"outputs", {1}},
+      {"scopes",
+       {{"", "net.Net", -1, 0}}}}.dump();
+  const ScratchArchive file(members);
+  const auto model = load_model(file.path());
+  REQUIRE(model.ok());
+  TrainingSetup setup = inference(3);
+  setup.precision = Precision::amp_bf16;  // did not run: the calls answer
+  const Tape tape = unwrap(tape_of(*model, setup));
+  CHECK(tape.values[static_cast<std::size_t>(tape.inputs.at(0).index)].sizes == std::vector<std::int64_t>{6, 16});
+  CHECK(estimate(*model, setup, choose_device("h100-80gb").device).ok());
+}
+
 TEST_CASE("a recording answers what was recorded and says how to record the rest") {
   TrainingSetup training = inference(4);
   training.mode = Mode::training;
