@@ -37,7 +37,8 @@ class Lion : public Optimizer {
   Tensors parameters_, averages_;
 };
 
-/// transformers.Adafactor (optimization.py) without scale_parameter and first moment. Members are names of its loop.
+/// transformers.Adafactor (optimization.py) without scale_parameter and first moment. Locals of its step are names of
+/// the loop.
 class TransformersAdafactor : public Optimizer {
  public:
   explicit TransformersAdafactor(const Tensors& parameters) : parameters_(parameters), states_(parameters.size()) {}

@@ -97,9 +97,9 @@ def table(found):
     groups = {}
     for r in done:
         known = "" if r["software_known"] else ", versions not stated"
-        groups.setdefault((r["source"].split(",")[0], r["kind"], card_of(r), r.get("asked", ""), r["counter"], known), []).append(r)
-        if r["source"].startswith("xMem"):
-            groups.setdefault(("xMem", r["kind"], "all cards", r.get("asked", ""), r["counter"], known), []).append(r)
+        source = r["source"].split(",")[0]
+        for card in (card_of(r), "all cards") if source == "xMem" else (card_of(r),):
+            groups.setdefault((source, r["kind"], card, r.get("asked", ""), r["counter"], known), []).append(r)
     for (source, kind, card, asked, counter, known), rows in sorted(groups.items()):
         name = ", ".join(dict.fromkeys(w for w in (source, kind, card, asked) if w)) + known
         lines.append(line(name, counter, rows))

@@ -17,10 +17,10 @@ const char* half_name(Precision p) {
 
 std::string optimizer_text(const OptimizerSetup& o, const std::string& over) {
   std::string arguments = over;
-  if (o.kind == OptimizerKind::sgd && over.find("lr=") == std::string::npos) arguments += ", lr=0.01";
-  if (o.kind == OptimizerKind::adafactor_hf)  // as Trainer calls it
-    arguments += std::string(over.find("lr=") == std::string::npos ? ", lr=1e-3" : "") +
-                 ", scale_parameter=False, relative_step=False";
+  const bool has_rate = over.find("lr=") != std::string::npos;
+  if (o.kind == OptimizerKind::sgd && !has_rate) arguments += ", lr=0.01";
+  if (o.kind == OptimizerKind::adafactor_hf && !has_rate) arguments += ", lr=1e-3";
+  if (o.kind == OptimizerKind::adafactor_hf) arguments += ", scale_parameter=False, relative_step=False";  // Trainer's
   if (o.momentum > 0) arguments += fmt::format(", momentum={:g}", o.momentum);
   if (o.amsgrad) arguments += ", amsgrad=True";
   if (o.impl == OptimizerImpl::foreach) arguments += ", foreach=True";

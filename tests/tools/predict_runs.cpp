@@ -12,6 +12,7 @@
 #include "estimators/base/unwrap.h"
 #include "estimators/pipeline.h"
 #include "estimators/runtime/torch/step/pipeline_steps.h"
+#include "estimators/setup/names.h"
 #include "estimators/transforms/checkpointing.h"
 #include "planner/checkpointing/plan.h"
 
@@ -48,19 +49,12 @@ Precision precision_named(const std::string& name) {
 }
 
 OptimizerSetup optimizer_named(const std::string& name, const std::string& impl) {
-  static const std::map<std::string, OptimizerKind> all = {
-      {"none", OptimizerKind::none},           {"sgd", OptimizerKind::sgd},
-      {"sgd-momentum", OptimizerKind::sgd},    {"adam", OptimizerKind::adam},
-      {"adamw", OptimizerKind::adamw},         {"adamw-amsgrad", OptimizerKind::adamw},
-      {"lion", OptimizerKind::lion},           {"muon", OptimizerKind::muon},
-      {"adagrad", OptimizerKind::adagrad},     {"rmsprop", OptimizerKind::rmsprop},
-      {"adafactor", OptimizerKind::adafactor}, {"adafactor-hf", OptimizerKind::adafactor_hf}};
-  const auto it = all.find(name);
-  if (it == all.end()) fail(ErrorKind::usage, "no such optimizer: " + name);
+  const auto chosen = value_in(optimizer_names, name);
+  if (!chosen) fail(ErrorKind::usage, "no such optimizer: " + name);
   OptimizerSetup o;
-  o.kind = it->second;
-  o.momentum = name == "sgd-momentum" ? 0.9 : 0.0;
-  o.amsgrad = name == "adamw-amsgrad";
+  o.kind = chosen->kind;
+  o.momentum = chosen->momentum ? 0.9 : 0.0;
+  o.amsgrad = chosen->amsgrad;
   o.weight_decay = o.kind == OptimizerKind::adamw || o.kind == OptimizerKind::muon ? 0.01 : 0.0;
   o.impl = impl == "fused"     ? OptimizerImpl::fused
            : impl == "loop"    ? OptimizerImpl::loop

@@ -16,17 +16,18 @@ inline std::string_view note_at(const std::map<std::string, std::string>& metada
   return it == metadata.end() ? std::string_view{} : std::string_view(it->second);
 }
 
+inline constexpr std::string_view frame_begin = "File \"";  ///< of a frame of a printed trace
+
 /// The innermost frame of a printed trace: file, number and text of the line; empty where there is none.
 inline std::string_view last_frame(std::string_view trace) {
-  const auto at = trace.rfind("File \"");
+  const auto at = trace.rfind(frame_begin);
   return at == trace.npos ? std::string_view() : trace.substr(at);
 }
 
 /// Where frame `n` of a printed trace begins, outermost first; its end if it has no more.
 inline std::size_t frame_at(std::string_view trace, std::size_t n) {
-  constexpr std::string_view file = "File \"";
-  std::size_t at = trace.find(file);
-  while (n-- > 0 && at != trace.npos) at = trace.find(file, at + 1);
+  std::size_t at = trace.find(frame_begin);
+  while (n-- > 0 && at != trace.npos) at = trace.find(frame_begin, at + 1);
   return std::min(at, trace.size());
 }
 
@@ -38,7 +39,7 @@ inline std::string_view frame_of(std::string_view trace, std::size_t n) {
 
 inline std::size_t count_frames(std::string_view trace) {
   std::size_t n = 0;
-  while (frame_at(trace, n) < trace.size()) ++n;
+  for (auto at = trace.find(frame_begin); at != trace.npos; at = trace.find(frame_begin, at + 1)) ++n;
   return n;
 }
 

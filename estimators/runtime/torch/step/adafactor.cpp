@@ -83,12 +83,6 @@ struct TransformersAdafactor : LoopedOptimizer {
     const Tensor length = norm(r, x, {});  // goes behind the quotient
     return r.empty({}, DType::float32);
   }
-  static Dims without(const Dims& sizes, int dim) {
-    Dims out;
-    for (int i = 0; i < sizes.size(); ++i)
-      if (i != dim) out.push_back(sizes[i]);
-    return out;
-  }
 
   void make_state(Run& r, const Tensor& p, State& s) {
     const Dims& sizes = grad->sizes;
@@ -96,8 +90,10 @@ struct TransformersAdafactor : LoopedOptimizer {
       s.squares = mark(r, r.empty(sizes, grad->dtype), p, "exp_avg_sq");
       return;
     }
-    s.row = mark(r, r.empty(without(sizes, sizes.size() - 1), grad->dtype), p, "exp_avg_sq_row");
-    s.column = mark(r, r.empty(without(sizes, sizes.size() - 2), grad->dtype), p, "exp_avg_sq_col");
+    Dims row = sizes, column = sizes;
+    row.erase(row.size() - 1), column.erase(column.size() - 2);
+    s.row = mark(r, r.empty(row, grad->dtype), p, "exp_avg_sq_row");
+    s.column = mark(r, r.empty(column, grad->dtype), p, "exp_avg_sq_col");
   }
 
   void single(Run& r, std::size_t i) override {
@@ -131,10 +127,6 @@ struct TransformersAdafactor : LoopedOptimizer {
     return r.empty(update->sizes, update->dtype);
   }
   void end_loop() override { grad.reset(), weight.reset(), update.reset(); }
-  void foreach (Run& r, const std::vector<std::size_t>& group) override {
-    for (const std::size_t i : group) single(r, i);
-    end_loop();
-  }
 };
 
 }  // namespace

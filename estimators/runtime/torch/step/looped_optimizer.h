@@ -43,8 +43,7 @@ struct LoopedOptimizer : Optimizer {
       it->second.push_back(i);
     }
     if (setup.impl == OptimizerImpl::loop) {
-      for (std::size_t i : all) single(r, i);
-      end_loop();
+      one_by_one(r, all);
     } else if (setup.impl != OptimizerImpl::fused) {
       for (auto& [dtype, group] : groups)
         foreach (r, group)
@@ -53,9 +52,15 @@ struct LoopedOptimizer : Optimizer {
   }
 
   virtual void init(Run&, std::size_t) {}
-  virtual void foreach (Run&, const std::vector<std::size_t>& group) = 0;
+  /// Those without such a version walk the group one by one all the same.
+  virtual void foreach (Run& r, const std::vector<std::size_t>& group) { one_by_one(r, group); }
   virtual void single(Run&, std::size_t) = 0;
   virtual void end_loop() {}
+
+  void one_by_one(Run& r, const std::vector<std::size_t>& parameters_of) {
+    for (const std::size_t i : parameters_of) single(r, i);
+    end_loop();
+  }
 
   Tensor state_like(Run& r, const Tensor& p, const char* name) { return mark(r, r.empty_like(p), p, name); }
   Tensor mark(Run& r, Tensor t, const Tensor& p, const char* name) {

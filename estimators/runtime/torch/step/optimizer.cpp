@@ -144,9 +144,6 @@ struct Lion : Base {
     Tensor update = r.empty_like(parameters[i]);
     scaled.reset();
   }
-  void foreach (Run& r, const std::vector<std::size_t>& group) override {
-    for (std::size_t i : group) single(r, i);
-  }
 };
 
 /// bitsandbytes' AdamW8bit: states of one byte per element with a fp32 scale per block of 256; small tensors
@@ -178,7 +175,6 @@ struct AdamW8bit : Base {
     s.second_scale = mark(r, r.empty({blocks}, DType::float32), p, "absmax2");
   }
   void single(Run&, std::size_t) override {}
-  void foreach (Run&, const std::vector<std::size_t>&) override {}
 };
 
 struct DeepSpeedAdam : Base {
@@ -194,7 +190,6 @@ struct DeepSpeedAdam : Base {
     second = state_like(r, parameters[i], "exp_avg_sq");
   }
   void single(Run&, std::size_t) override {}
-  void foreach (Run&, const std::vector<std::size_t>&) override {}
 };
 
 }  // namespace
